@@ -1,0 +1,314 @@
+"""What a kernel family provides, and the words that the tool and the families share.
+
+A family is one folder below ``attnctl_kernels`` (or an ``attnctl.families`` entry point):
+
+``spec.py``
+    ``FAMILY``, an instance of a :class:`Family` subclass: config models, parameter space, rules, resource
+    model and the kernel's own default. Pure Python: `attnctl validate` imports it on machines without torch.
+``launch.py``
+    ``LAUNCHER``, a :class:`Launcher`: inputs -> compiled kernel -> call. Imported in worker processes only.
+
+Shapes are written ``(batch_size, seqlen, num_heads, head_dim)`` everywhere; lengths count tokens, tiles count
+rows, memory counts bytes, time carries its unit in the name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from attnctl_kernels.rule import Rule
+
+PassName = Literal["forward", "backward"]
+Pattern = Literal["dense", "causal", "sliding_window", "document", "prefix_lm", "history_candidate", "blocks"]
+Dtype = Literal["float16", "bfloat16", "float32"]
+Scalar = int | float | bool | str
+Config = Mapping[str, Scalar]
+SparseBlock = tuple[int, int]
+
+DTYPE_BYTES: Mapping[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
+
+
+class Outcome(StrEnum):
+    """What happened to a candidate. Closed: a sweep never records anything else."""
+
+    OK = "ok"
+    COMPILE_ERROR = "compile_error"
+    OUT_OF_RESOURCES = "out_of_resources"
+    LAUNCH_ERROR = "launch_error"
+    WRONG_RESULT = "wrong_result"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker_died"
+    SKIPPED = "skipped"
+
+
+class Frozen(BaseModel):
+    """Immutable, strict, closed: the base of everything that crosses a file or a process boundary."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Mask(Frozen):
+    """Which keys a query may see. ``masks.py`` gives each pattern its element predicate and block classes.
+
+    Rows and columns are aligned at the end when ``seqlen_q != seqlen_k`` (query ``i`` sits at key position
+    ``i + seqlen_k - seqlen_q``), as in FlashAttention.
+    """
+
+    pattern: Pattern = "dense"
+    history_len: int | None = None  # history_candidate: keys [0, history_len) are history
+    window: int | None = None  # sliding_window: a query sees itself and the window - 1 keys before it
+    prefix_len: int | None = None  # prefix_lm: keys [0, prefix_len) are seen by all, the rest causally
+    document_len: int | None = None  # document: all documents have this length (the last may be shorter)
+    document_lens: tuple[int, ...] | None = None  # document: ragged lengths, summing to the sequence length
+    causal: bool = False  # document: also causal inside each document
+    block_size: SparseBlock | None = None  # blocks: rows and keys per listed block
+    rows: tuple[tuple[int, ...], ...] | None = None  # blocks: per query block, the key blocks that it sees
+
+
+class Problem(Frozen):
+    """One concrete attention call."""
+
+    batch_size: int
+    seqlen_q: int
+    seqlen_k: int
+    num_heads_q: int
+    num_heads_kv: int
+    head_dim: int
+    head_dim_v: int
+    dtype: Dtype
+    mask: Mask = Mask()
+    softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def slug(self) -> str:
+        """Short and readable, for file names and tables; not unique (see :func:`fingerprint`)."""
+        lengths = f"s{self.seqlen_q}" if self.seqlen_q == self.seqlen_k else f"q{self.seqlen_q}k{self.seqlen_k}"
+        heads = (
+            f"h{self.num_heads_q}"
+            if self.num_heads_q == self.num_heads_kv
+            else f"h{self.num_heads_q}kv{self.num_heads_kv}"
+        )
+        dims = f"d{self.head_dim}" if self.head_dim == self.head_dim_v else f"d{self.head_dim}v{self.head_dim_v}"
+        return f"{self.mask.pattern}-b{self.batch_size}-{lengths}-{heads}-{dims}-{self.dtype}"
+
+
+class Task(Frozen):
+    """What is swept: one problem, one pass, one family, one arch."""
+
+    family: str
+    version: str | None
+    arch: str | None
+    pass_name: PassName
+    problem: Problem
+    seed: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Every field that can change the best config; nothing else (no file name, no description)."""
+        return fingerprint(self.model_dump(mode="json", exclude={"seed"}))
+
+
+class Candidate(Frozen):
+    """A config, with the sparse block it runs at, that may be measured."""
+
+    config: dict[str, Scalar]
+    sparse_block: SparseBlock | None = None
+
+    @property
+    def key(self) -> str:
+        """Stable across runs and machines: the same config has the same key in every journal."""
+        return fingerprint(self.model_dump(mode="json"))[:12]
+
+    def __str__(self) -> str:
+        parts = [f"{name}={value}" for name, value in self.config.items()]
+        if self.sparse_block:
+            parts.append(f"sparse_block={self.sparse_block[0]}x{self.sparse_block[1]}")
+        return " ".join(parts)
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of the canonical JSON of ``value``."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Facts about block arrays that a program has already built."""
+
+    num_blocks: int | None = None
+    seq_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a rule looks at: one problem, one pass, and the config that would run it.
+
+    ``config`` is complete: parameters that the profile leaves out carry the kernel's own default.
+    ``given`` names the parameters that the profile wrote itself; ``configs`` and ``sparse_blocks`` hold all
+    passes of the profile, for rules about two passes at once.
+    """
+
+    family: str
+    version: str
+    arch: str | None
+    problem: Problem
+    pass_name: PassName
+    config: Config
+    sparse_block: SparseBlock | None = None
+    given: frozenset[str] = frozenset()
+    passes: tuple[PassName, ...] = ("forward",)
+    configs: Mapping[PassName, Config] = field(default_factory=dict)
+    sparse_blocks: Mapping[PassName, SparseBlock | None] = field(default_factory=dict)
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One line of the resource table: what a config takes of what the arch has."""
+
+    name: str  # "shared memory", "registers per thread", ...
+    used: int
+    limit: int
+    unit: str  # "bytes", "registers", "columns", "stages"
+
+    @property
+    def headroom(self) -> int:
+        return self.limit - self.used
+
+
+class Family(ABC):
+    """A kernel implementation that can be checked and, where ``launch.py`` exists, tuned."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    versions: ClassVar[tuple[str, ...]] = ("1",)  # newest last; a profile without a version gets the last
+    arches: ClassVar[tuple[str, ...]] = ()  # empty: any device, and the profile may leave arch out
+    passes: ClassVar[tuple[PassName, ...]] = ("forward",)
+    flat_config: ClassVar[bool] = False  # True: one parameter object for all passes, in upstream's form
+    extra: ClassVar[str] = "tune"  # the optional dependency group that brings the kernel
+    tunable: ClassVar[bool] = True  # False: rules only
+
+    @abstractmethod
+    def config_model(self, pass_name: PassName) -> type[BaseModel]:
+        """Strict model of this pass's parameters; every parameter optional (unset: the kernel's default)."""
+
+    @abstractmethod
+    def default_config(
+        self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None
+    ) -> dict[str, Scalar]:
+        """The complete config that the kernel would pick by itself for this problem."""
+
+    @abstractmethod
+    def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
+        """Parameter name -> values to try. ``sparse_block`` may be one of the names, with (q, kv) pairs."""
+
+    def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
+        """The sparse block that ``config`` runs at when the profile leaves it out; None: not block sparse."""
+        return None
+
+    def resources(self, case: Case) -> tuple[Resource, ...]:
+        """What ``case`` takes of shared memory, registers, ...; empty where there is no model."""
+        return ()
+
+    def predicted_cost(self, case: Case) -> float:
+        """Orders the queue, cheapest first; only comparisons within one task mean anything."""
+        return 0.0
+
+    def rules(self) -> Sequence[Rule]:
+        """The family's rules: every :class:`Rule` in its ``spec`` and ``rules`` modules."""
+        from attnctl_kernels.rule import rules_of_family  # noqa: PLC0415 - rule.py imports this module
+
+        return rules_of_family(type(self).__module__)
+
+    def launcher(self) -> Launcher:
+        """Import ``launch.py``. Worker processes only: it brings torch, jax or cutlass with it."""
+        import importlib  # noqa: PLC0415
+
+        package = type(self).__module__.rpartition(".")[0]
+        launcher: Launcher = importlib.import_module(f"{package}.launch").LAUNCHER
+        return launcher
+
+
+class Compiled(Frozen):
+    """What compiling a candidate told us."""
+
+    seconds: float
+    binary: str | None = None  # hash of the device code, so that identical binaries are measured once
+    resources: dict[str, int] = {}  # registers, spill_bytes, smem_bytes, ... as the compiler reports them
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Tensors of one task on the measuring device, each ``(batch_size, seqlen, num_heads, head_dim)``.
+
+    Backward tasks carry ``out`` (the problem's dtype), ``lse`` (fp32, ``(batch_size, num_heads_q, seqlen_q)``)
+    and ``dout``, computed once from the reference, so that a backward kernel is timed alone.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any | None = None
+    lse: Any | None = None
+    dout: Any | None = None
+
+
+class Call(Protocol):
+    """A compiled kernel bound to inputs and to output buffers of its own."""
+
+    def run(self) -> None:
+        """Launch once. Asynchronous on a GPU. Allocates nothing that the kernel itself does not need."""
+
+    def outputs(self) -> Mapping[str, Any]:
+        """After ``run``: ``out`` and, where the kernel gives it, ``lse``; or ``dq``, ``dk``, ``dv``."""
+
+    def poison(self) -> None:
+        """Fill the output buffers with NaN, so that an element which ``run`` does not write is seen."""
+
+
+class Launcher(Protocol):
+    """``LAUNCHER`` in a family's ``launch.py``."""
+
+    framework: str  # "torch" or "jax": which worker environment runs it
+
+    def available(self, arch: str | None) -> str | None:
+        """None if the kernel can run here; otherwise one sentence saying what is missing."""
+
+    def versions(self) -> dict[str, str]:
+        """Kernel package, its source hash, compiler: what makes a tuned entry stale."""
+
+    def compile(self, task: Task, candidate: Candidate) -> Compiled | None:
+        """Compile without touching a GPU and fill the on-disk cache; None: nothing to compile ahead."""
+
+    def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> Call:
+        """Build masks and block lists, load or compile the kernel, allocate outputs."""
+
+
+class OutOfResources(Exception):
+    """A launcher raises this when the device refuses a launch for lack of shared memory or registers."""
+
+
+class CompileError(Exception):
+    """A launcher raises this when tracing or compiling a candidate fails."""
+
+
+def join_words(values: Iterator[Any] | Sequence[Any], conjunction: str = "or") -> str:
+    """``[768, 1024]`` -> ``768 or 1024``."""
+    words = [str(value) for value in values]
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

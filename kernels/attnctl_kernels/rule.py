@@ -1,0 +1,134 @@
+"""Rules: one function each, whose docstring is the page that ``attnctl explain CODE`` prints.
+
+A rule looks at one :class:`~attnctl_kernels.contract.Case` and yields a :class:`Violation` per fault. The same
+rules serve ``attnctl validate`` and the sweep, so validity is written once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from attnctl_kernels.contract import Case, PassName
+
+
+class Severity(StrEnum):
+    ERROR = "error"  # does not run, or runs and is wrong
+    WARNING = "warning"  # runs, but slower than it should or not as written
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A value that makes the rule hold: tests feed it back through the validator."""
+
+    field: str  # as in Violation.field
+    value: Any
+    price: str = ""  # what it costs: "2.4 % more tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One fault at one place.
+
+    ``field`` is a dotted path in the words of the profile: ``problem.seqlen_q``, ``config.tile_m`` (the pass is
+    added where the family keeps one config per pass), ``sparse_block``, ``layout.num_blocks``. ``message`` states
+    the fault with its numbers and ends without a full stop; ``fixes`` come cheapest first.
+    """
+
+    field: str
+    message: str
+    fixes: tuple[Fix, ...] = ()
+    advice: str = ""  # where no single value fixes it
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    code: str
+    name: str  # describes the fault, not the cure
+    severity: Severity
+    why: str  # one clause, shown after the message
+    check: Callable[[Case], Iterable[Violation]]
+    page: str
+    passes: tuple[PassName, ...] = ("forward", "backward")
+    arches: tuple[str, ...] = ()  # empty: all
+    versions: tuple[str, ...] = ()  # empty: all
+    upstream: tuple[str, ...] = ()  # upstream's messages, {} for values
+
+    def applies(self, case: Case) -> bool:
+        return (
+            case.pass_name in self.passes
+            and (not self.arches or case.arch in self.arches)
+            and (not self.versions or case.version in self.versions)
+        )
+
+
+def rule(
+    code: str,
+    *,
+    why: str,
+    severity: Severity = Severity.ERROR,
+    passes: tuple[PassName, ...] = ("forward", "backward"),
+    arches: tuple[str, ...] = (),
+    versions: tuple[str, ...] = (),
+    upstream: tuple[str, ...] = (),
+) -> Callable[[Callable[[Case], Iterator[Violation]]], Rule]:
+    """Make a generator function a :class:`Rule`; its name is the rule's, its docstring the rule's page."""
+
+    def wrap(check: Callable[[Case], Iterator[Violation]]) -> Rule:
+        return Rule(
+            code=code,
+            name=check.__name__.replace("_", "-"),
+            severity=severity,
+            why=why,
+            check=check,
+            page=check.__doc__ or "",
+            passes=passes,
+            arches=arches,
+            versions=versions,
+            upstream=upstream,
+        )
+
+    return wrap
+
+
+def check(case: Case, rules: Iterable[Rule]) -> Iterator[tuple[Rule, Violation]]:
+    """Every violation of ``rules`` by ``case``: all of them, not the first."""
+    for each in rules:
+        if each.applies(case):
+            for violation in each.check(case):
+                yield each, violation
+
+
+def rules_in(module_name: str) -> Iterator[Rule]:
+    """The rules of a module, or of every module of a package, in order of definition."""
+    module = importlib.import_module(module_name)
+    for value in vars(module).values():
+        if isinstance(value, Rule):
+            yield value
+    for info in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        yield from rules_in(f"{module_name}.{info.name}")
+
+
+@cache
+def rules_of_family(spec_module: str) -> tuple[Rule, ...]:
+    """The rules in a family's ``spec`` module and in its ``rules`` module or package, by code."""
+    rules_module = f"{spec_module.rpartition('.')[0]}.rules"
+    found = list(rules_in(spec_module))
+    if importlib.util.find_spec(rules_module):
+        found += rules_in(rules_module)
+    unique = {each.code: each for each in found}
+    return tuple(unique[code] for code in sorted(unique))
+
+
+def nearest_multiples(value: int, divisor: int) -> tuple[int, ...]:
+    """The multiples of ``divisor`` around ``value``: below (if above zero), then above. Empty if it is one."""
+    below = value // divisor * divisor
+    if below == value:
+        return ()
+    return (below, below + divisor) if below > 0 else (divisor,)
