@@ -1,0 +1,155 @@
+"""The command line: finds the commands, and is the one place that turns an error into a message and an exit code.
+
+A command is one file beside this one: ``attnctl/cli/NAME.py`` with a function ``NAME``, whose parameters are the
+options and whose return value is the exit code (``None``: 0). The docstring of the file is the command's help; its
+first line is shown by ``attnctl --help``, which reads it from the source and imports no command. Files whose names
+start with an underscore, and the two in ``SHARED``, are not commands.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Never
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from attnctl._version import __version__
+from attnctl.errors import AttnctlError, ExitCode
+
+SHARED = ("app", "options")
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+OUTPUT_CLOSED = 141  # 128 + SIGPIPE, likewise
+BUG = 70  # EX_SOFTWARE: never to be taken for a finding
+
+HELP = "Validate, tune and benchmark block-sparse attention kernels."
+EPILOG = "Exit codes: 0 fine, 1 findings or regression, 2 wrong usage, 3 inconclusive, 4 unavailable."
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command in help, suggestions and completion; its module is imported when it is chosen."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return load(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+
+
+class Commands(TyperGroup):
+    """Exceptions that click would give a code of its own are mapped before it sees them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise typer.Exit(OUTPUT_CLOSED) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def command_files() -> Iterator[Path]:
+    """The files that hold commands, by name."""
+    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+        if path.stem not in SHARED:
+            yield path
+
+
+def docstring(path: Path) -> str:
+    """The docstring of a file, without importing or compiling it."""
+    text = path.read_text(encoding="utf-8").removeprefix('"""')
+    return text.partition('"""')[0].strip()
+
+
+def load(name: str) -> Any:
+    """Import ``attnctl.cli.NAME`` and make its function ``NAME`` a command."""
+    module = importlib.import_module(f"attnctl.cli.{name}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name, help=module.__doc__)(getattr(module, name))
+    return typer.main.get_command(alone)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnctl {__version__}")
+        raise typer.Exit
+
+
+def commands() -> Commands:
+    """All commands as one click group."""
+    app = typer.Typer(
+        cls=Commands,
+        help=HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def attnctl(
+        version: bool = typer.Option(
+            False, "--version", callback=print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ) -> None:
+        pass
+
+    group: Commands = typer.main.get_group(app)  # type: ignore[assignment]
+    for path in command_files():
+        group.add_command(LazyCommand(name=path.stem, help=docstring(path), rich_markup_mode=None))
+    return group
+
+
+def fail(message: str, hint: str = "") -> None:
+    """Say on stderr what went wrong, and what to do next."""
+    typer.echo(f"error: {message}", err=True)
+    if hint:
+        typer.echo(f"hint: {hint}", err=True)
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        code = commands().main(args, prog_name="attnctl", standalone_mode=False)
+        sys.stdout.flush()
+    except AttnctlError as error:
+        fail(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return OUTPUT_CLOSED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}")
+        return ExitCode.USAGE
+    except Exception as error:  # noqa: BLE001 - the last resort: a crash must not look like a finding
+        return unexpected(error)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def unexpected(error: Exception) -> int:
+    """Usage errors of click know how to show themselves; anything else should not have happened."""
+    show = getattr(error, "show", None)
+    if show is not None:
+        show()
+        return int(getattr(error, "exit_code", ExitCode.USAGE))
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED
+    if os.environ.get("ATTNCTL_DEBUG"):
+        traceback.print_exception(error)
+    summary = " ".join(f"{type(error).__name__}: {error}".split())
+    fail(f"this is a bug in attnctl {__version__}: {summary}", "ATTNCTL_DEBUG=1 shows the traceback")
+    return BUG
+
+
+def main() -> Never:
+    """The ``attnctl`` executable."""
+    code = run()
+    if code == OUTPUT_CLOSED:
+        # The interpreter flushes stdout once more on exit, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
