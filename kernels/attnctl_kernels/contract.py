@@ -53,7 +53,8 @@ class Outcome(StrEnum):
 class Frozen(BaseModel):
     """Immutable, strict, closed: the base of everything that crosses a file or a process boundary."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Errors against a reference may be NaN: JSON's null would not load as a number again.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class Mask(Frozen):
