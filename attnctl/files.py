@@ -1,0 +1,78 @@
+"""Write a file so that a reader sees the old content or the new, whatever happens to the writer."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+
+from attnctl.errors import AttnctlError
+
+_HINTS = {
+    errno.ENOSPC: "free some space, or choose another folder",
+    errno.EDQUOT: "free some of your quota, or choose another folder",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f), or choose another folder",
+    errno.EROFS: "choose a folder on a file system that is not read-only",
+    errno.EACCES: "give yourself write permission, or choose another folder",
+    errno.EPERM: "give yourself write permission, or choose another folder",
+    errno.ENOTDIR: "a file stands where a folder is needed: move it, or choose another folder",
+    errno.EEXIST: "a file stands where a folder is needed: move it, or choose another folder",
+    errno.EISDIR: "a folder stands where the file should go: move it, or choose another folder",
+}
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text``: a temporary file beside it, synced to disk, then renamed.
+
+    Raises:
+        AttnctlError: the file cannot be written; the old content stands, and nothing is left beside it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        make_folder(path.parent)
+        try:
+            with temporary.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete temporary files of writers of ``path`` that were killed. Only under the lock that all writers take."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        with contextlib.suppress(OSError):
+            leftover.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """Create ``folder`` and its parents where they are missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> AttnctlError:
+    """What to tell a user whose disk refused a write."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return AttnctlError(f"{path}: cannot be written: {reason}", _HINTS.get(error.errno or 0, "choose another folder"))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut. Some file systems cannot sync a folder; the rename has happened anyway."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,23 @@
+"""Where a sweep keeps what it must not lose: ``.attnctl`` in the working directory, ignored by git."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from attnctl.files import cannot_write, make_folder
+
+STATE_DIR_VARIABLE = "ATTNCTL_STATE_DIR"
+
+
+def state_dir() -> Path:
+    """The state folder, created on demand. ``ATTNCTL_STATE_DIR`` names another place."""
+    folder = Path(os.environ.get(STATE_DIR_VARIABLE) or ".attnctl").absolute()
+    make_folder(folder)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        try:
+            ignore.write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(ignore, error) from error
+    return folder
