@@ -23,7 +23,7 @@ class Hello(Frozen):
     op: Literal["hello"] = "hello"
     family: str
     arch: str | None
-    device: str  # "cpu", "cuda:0"
+    device: str  # "cpu", "cuda:0"; "none": compile workers open no device
 
 
 class Prepare(Frozen):
@@ -41,7 +41,8 @@ class Measure(Frozen):
     candidate: Candidate
     best_us: float | None = None
     max_samples: int = 2000
-    second_seed: bool = False  # repeat the check on another seed (finalists)
+    second_seed: bool = False  # repeat the check on another seed, and more often (finalists)
+    probes: bool = False  # run the small probe problems even if each costs a compilation
 
 
 class Contender(Frozen):
@@ -83,6 +84,7 @@ class Environment(Frozen):
     arch: str | None
     uuid: str | None = None
     num_sms: int | None = None
+    threads: int | None = None  # CPU: threads of the framework, from the process's affinity
     l2_bytes: int | None = None
     memory_bytes: int | None = None
     driver: str | None = None
@@ -99,7 +101,8 @@ class Prepared(Frozen):
 
     density: float  # visible pairs over all pairs
     flop: float  # operations that the mask needs, for effective TFLOP/s
-    tolerance: dict[str, float]  # per output: allowed error relative to the output's RMS
+    tolerance: dict[str, float]  # per output: allowed RMS error over the reference's RMS
+    row_tolerance: dict[str, float] = {}  # likewise for the worst single row
     baseline_error: dict[str, float]  # what plain PyTorch at this dtype makes against the same reference
     seconds: float
 
@@ -122,7 +125,8 @@ class Check(Frozen):
     """How far the outputs are from the reference: RMS error over RMS of the reference, per output."""
 
     error: dict[str, float]
-    checked_fraction: float
+    worst_row: dict[str, float] = {}  # the same for the worst single row
+    checked_fraction: float  # of the (batch, head) pairs; that all elements are finite is checked everywhere
     notes: tuple[str, ...] = ()
 
 
@@ -143,6 +147,7 @@ class Result(Frozen):
 class Ready(Frozen):
     reply: Literal["ready"] = "ready"
     environment: Environment
+    compiles: bool = True  # False: the family has nothing to compile ahead, so a compile pool is no use
 
 
 class PreparedReply(Frozen):
@@ -178,10 +183,11 @@ class Failed(Frozen):
 
 
 class Phase(Frozen):
-    """Sent when a phase begins; not a reply."""
+    """Sent when a phase begins, and again while finals go on; it starts the phase's deadline. Not a reply."""
 
     reply: Literal["phase"] = "phase"
     name: PhaseName
+    subject: str | None = None  # finals: the contender that is being bound and checked
 
 
 Reply = Annotated[

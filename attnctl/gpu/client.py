@@ -1,0 +1,246 @@
+"""The tool's end of one worker: requests under deadlines, and what became of a worker that is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from pydantic import ValidationError
+
+from attnctl.errors import MissingExtra, Unavailable
+from attnctl.gpu import memory
+from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.process import WorkerProcess
+from attnctl.gpu.protocol import (
+    REPLY,
+    Bye,
+    Compile,
+    Environment,
+    Failed,
+    Finals,
+    Hello,
+    Measure,
+    Phase,
+    PhaseName,
+    Prepare,
+    Ready,
+    Reply,
+    Request,
+    Result,
+)
+from attnctl_kernels.contract import Frozen, Outcome
+
+OnPhase = Callable[[Phase], None]
+_R = TypeVar("_R", bound=Frozen)
+
+_POLL_S = 0.25  # how often a silent worker's life and memory are looked at
+_BYE_S = 2.0
+_MEMORY_SHARE = 0.8  # of the machine, where no limit is given
+_FIRST_PHASE: dict[type[Frozen], PhaseName] = {
+    Hello: "start",
+    Prepare: "prepare",
+    Measure: "compile",
+    Finals: "finals",
+    Compile: "compile",
+}
+
+
+class WorkerLost(Exception):
+    """The worker died, hung, or took too much memory. By now it has been killed with its process group."""
+
+    def __init__(
+        self,
+        phase: PhaseName,
+        reason: str,
+        *,
+        timed_out: bool = False,
+        out_of_memory: bool = False,
+        tail: str = "",
+        subject: str | None = None,
+    ) -> None:
+        super().__init__(f"{reason} in {phase}")
+        self.phase = phase
+        self.reason = reason
+        self.timed_out = timed_out
+        self.out_of_memory = out_of_memory
+        self.tail = tail  # the end of what the worker printed during this request
+        self.subject = subject  # finals: the contender at fault, where that is known
+
+    def as_result(self) -> Result:
+        """What it means for the candidate that the worker was busy with."""
+        if self.timed_out:
+            outcome = Outcome.TIMEOUT
+        elif self.out_of_memory:
+            outcome = Outcome.OUT_OF_RESOURCES
+        else:
+            outcome = Outcome.WORKER_DIED
+        return Result(outcome=outcome, reason=self.reason, detail=self.tail)
+
+    def as_unavailable(self) -> Unavailable:
+        """What it means where no candidate is to blame."""
+        last_line = self.tail.rpartition("\n")[2]
+        return Unavailable(f"the worker was lost in {self.phase}: {self.reason}", last_line)
+
+
+class Worker:
+    """One worker process. ``spawn`` returns at once, so that several can import their frameworks together."""
+
+    def __init__(self, hello: Hello, deadlines: Deadlines, log_path: Path) -> None:
+        self._hello = hello
+        self._deadlines = deadlines
+        self._log_path = log_path
+        self._memory_limit = deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes())
+        self._process: WorkerProcess | None = None
+        self.compiles = True
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.alive
+
+    def spawn(self) -> None:
+        """Start the process; it begins to import the framework by itself."""
+        if self._process is None:
+            arguments, environ = _command(self._hello)
+            self._process = WorkerProcess(arguments, self._log_path, environ)
+
+    def start(self) -> Environment:
+        """Spawn if need be, then open the device.
+
+        Raises:
+            Unavailable: the worker runs, but cannot serve: no device, or a missing package (:class:`MissingExtra`).
+            WorkerLost: it died or hung on the way.
+        """
+        self.spawn()
+        ready = self.request(self._hello, Ready)
+        self.compiles = ready.compiles
+        return ready.environment
+
+    def request(self, request: Request, reply_type: type[_R], on_phase: OnPhase | None = None) -> _R:
+        """Send ``request`` and wait for its reply.
+
+        Raises:
+            Unavailable: the worker answered :class:`Failed`.
+            WorkerLost: no reply will come.
+        """
+        reply = self._exchange(request, on_phase)
+        if isinstance(reply, Failed):
+            self.kill()
+            if reply.extra:
+                raise MissingExtra(reply.reason, reply.extra)
+            raise Unavailable(reply.reason)
+        if not isinstance(reply, reply_type):
+            raise self._lost(_FIRST_PHASE[type(request)], f"answered {type(reply).__name__} to {request.op}")
+        return reply
+
+    def close(self) -> None:
+        """Ask the worker to leave; kill what is still there after a moment."""
+        if self._process is not None and self._process.alive:
+            self._process.send(Bye().model_dump_json().encode(), time.monotonic() + _BYE_S)
+            self._process.close_requests()
+            self._process.exit_reason(_BYE_S)
+        self.kill()
+
+    def interrupt(self) -> None:
+        """Kill the process from another thread; the thread that waits for a reply gets :class:`WorkerLost`."""
+        if process := self._process:
+            process.signal_kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exchange(self, request: Request, on_phase: OnPhase | None) -> Reply:
+        phase = Phase(name=_FIRST_PHASE[type(request)])
+        process = self._process
+        if process is None:
+            raise WorkerLost(phase.name, "not running")
+        process.mark_log()
+        kills_before = memory.oom_kills()
+        deadline = time.monotonic() + self._deadlines.of(phase.name)
+        process.send(request.model_dump_json().encode(), deadline)  # a failure shows as the end of the replies
+        while True:
+            try:
+                line = process.receive(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+                reply = None if line is None else REPLY.validate_json(line)
+            except EOFError:
+                raise self._died(phase, kills_before) from None
+            except ValidationError as error:
+                raise self._lost(phase.name, f"sent a malformed reply ({error.error_count()} errors)") from None
+            if isinstance(reply, Phase):
+                phase = reply
+                deadline = time.monotonic() + self._deadlines.of(phase.name)
+                if on_phase:
+                    on_phase(phase)
+            elif reply is not None:
+                return reply
+            elif time.monotonic() >= deadline:
+                reason = f"deadline of {self._deadlines.of(phase.name):g} s passed in {phase.name}"
+                raise self._lost(phase.name, reason, timed_out=True, subject=phase.subject)
+            elif not process.alive:  # and something that it forked holds the pipe open
+                raise self._died(phase, kills_before)
+            else:
+                self._watch_memory(process, phase)
+
+    def _watch_memory(self, process: WorkerProcess, phase: Phase) -> None:
+        held = process.resident_bytes()
+        if held > self._memory_limit:
+            limit = f"{self._memory_limit / 2**30:.1f} GiB"
+            reason = f"held {held / 2**30:.1f} GiB of memory in {phase.name}, over the limit of {limit}"
+            raise self._lost(phase.name, reason, out_of_memory=True, subject=phase.subject)
+
+    def _died(self, phase: Phase, kills_before: int) -> WorkerLost:
+        process = self._process
+        reason = (process.exit_reason() if process else "") or "closed its pipe without exiting"
+        starved = reason == "killed by SIGKILL" and memory.oom_kills() > kills_before
+        if starved:
+            reason += " by the system's out-of-memory killer"
+        return self._lost(phase.name, reason, out_of_memory=starved, subject=phase.subject)
+
+    def _lost(
+        self,
+        phase: PhaseName,
+        reason: str,
+        *,
+        timed_out: bool = False,
+        out_of_memory: bool = False,
+        subject: str | None = None,
+    ) -> WorkerLost:
+        tail = self._process.log_tail() if self._process else ""
+        self.kill()
+        return WorkerLost(phase, reason, timed_out=timed_out, out_of_memory=out_of_memory, tail=tail, subject=subject)
+
+
+def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Arguments and extra environment of a worker for ``hello``; one that opens no device cannot see any either."""
+    if hello.device == "none":
+        return ("--family", hello.family, "--background"), {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return ("--family", hello.family), {}
+
+
+def log_paths(folder: Path, stem: str) -> Callable[[], Path]:
+    """Names for the logs of successive workers, unique among processes of this machine."""
+    count = 0
+
+    def name() -> Path:
+        nonlocal count
+        count += 1
+        return folder / f"{stem}-{os.getpid()}-{count}.log"
+
+    return name

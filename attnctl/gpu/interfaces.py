@@ -1,0 +1,69 @@
+"""What a sweep needs from a device. Worker processes provide it, and so does the replay of a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from attnctl.gpu.protocol import CachePolicy, Contender, Environment, FinalsReply, Prepared, Result
+from attnctl_kernels.contract import Candidate, Task
+
+
+class MeasurerLike(Protocol):
+    """Measures candidates, one at a time. A candidate's fault is a :class:`Result`, never an exception."""
+
+    @property
+    def environment(self) -> Environment: ...
+
+    @property
+    def compiles(self) -> bool:
+        """False: the family has nothing to compile ahead, so a pool is no use."""
+
+    def prepare(self, task: Task, cache: CachePolicy = "cold") -> Prepared:
+        """Make inputs and reference; what is measured later is measured on this task."""
+
+    def measure(
+        self,
+        candidate: Candidate,
+        best_us: float | None = None,
+        *,
+        max_samples: int = 2000,
+        second_seed: bool = False,
+        probes: bool = False,
+    ) -> Result:
+        """Check, then time. ``best_us`` allows giving up on a clearly slower one: not for default or incumbent."""
+
+    def warm_up(self, count: int) -> None:
+        """Expect ``count`` finals soon, each in a fresh process."""
+
+    def finals(self, contenders: Sequence[Contender], cycles: int) -> FinalsReply:
+        """Interleaved samples in a fresh process, on inputs of another seed than before."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class PoolLike(Protocol):
+    """Compiles candidates ahead of their measurement, cheapest first if they are submitted so."""
+
+    def submit(self, task: Task, candidate: Candidate) -> None: ...
+
+    def completed(self, task: Task | None = None) -> Iterator[tuple[Candidate, Result]]:
+        """As they finish, until everything submitted (for ``task``) has come; blocks, but never for ever."""
+
+    def cancel(self) -> None:
+        """Forget what is queued and kill what is running; ``completed`` ends."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,205 @@
+"""Measures candidates in a worker process, and replaces that process whenever it is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from attnctl.gpu.client import OnPhase, Worker, WorkerLost, log_paths
+from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.lock import DeviceLock
+from attnctl.gpu.protocol import (
+    CachePolicy,
+    Contender,
+    Environment,
+    Finals,
+    FinalsReply,
+    Hello,
+    Measure,
+    Prepare,
+    Prepared,
+    PreparedReply,
+    Result,
+)
+from attnctl_kernels.contract import Candidate, Task
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)  # noqa: T201 - the default for a library without a console
+
+
+class Measurer:
+    """The real :class:`~attnctl.gpu.interfaces.MeasurerLike`: one device, locked, one worker at a time.
+
+    Use it on one thread (see :mod:`attnctl.gpu.process`).
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        deadlines: Deadlines,
+        state_dir: Path,
+        *,
+        on_phase: OnPhase | None = None,
+        on_wait: Callable[[str], None] = _to_stderr,
+        lock_timeout_s: float | None = None,
+    ) -> None:
+        """Start a worker and lock its device.
+
+        Raises:
+            Unavailable: no device, a missing package, or the device stays locked.
+        """
+        self._hello = hello
+        self._deadlines = deadlines
+        self._log_path = log_paths(state_dir / "logs", "worker")
+        self._on_phase = on_phase
+        self._warm: deque[Worker] = deque()
+        self._prepare: Prepare | None = None
+        self._finals_held = 0
+        self._worker: Worker | None = None
+        self._lock: DeviceLock | None = None
+        try:
+            self._worker, self.environment = self._started()
+            self.compiles = self._worker.compiles
+            lock = DeviceLock(self.environment.uuid or self.environment.device_name)
+            lock.acquire(on_wait, lock_timeout_s)
+            self._lock = lock
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def worker_pid(self) -> int | None:
+        return self._worker.pid if self._worker else None
+
+    def prepare(self, task: Task, cache: CachePolicy = "cold") -> Prepared:
+        """Make inputs and reference for ``task``.
+
+        Raises:
+            Unavailable: the worker was lost over it, twice.
+        """
+        self._prepare = Prepare(task=task, cache=cache)
+        self._finals_held = 0
+        _, prepared = self._ready_worker(self._prepare)
+        return prepared
+
+    def measure(
+        self,
+        candidate: Candidate,
+        best_us: float | None = None,
+        *,
+        max_samples: int = 2000,
+        second_seed: bool = False,
+        probes: bool = False,
+    ) -> Result:
+        """Check and time ``candidate``; whatever it does to the worker becomes its :class:`Result`.
+
+        Raises:
+            Unavailable: no worker can be had any more.
+        """
+        if self._prepare is None:
+            raise RuntimeError("prepare() comes first")
+        worker = self._worker
+        if worker is None or not worker.alive:  # lost to the last candidate, or killed while idle: not this one's fault
+            worker, _ = self._ready_worker(self._prepare)
+        request = Measure(
+            candidate=candidate, best_us=best_us, max_samples=max_samples, second_seed=second_seed, probes=probes
+        )
+        try:
+            result = worker.request(request, Result, self._on_phase)
+        except WorkerLost as lost:
+            return lost.as_result()
+        if result.poisoned:
+            worker.kill()
+        return result
+
+    def warm_up(self, count: int) -> None:
+        """Spawn processes up to ``count``: they import the framework, but do not open the device yet."""
+        while len(self._warm) < count:
+            worker = Worker(self._hello, self._deadlines, self._log_path())
+            worker.spawn()
+            self._warm.append(worker)
+
+    def finals(self, contenders: Sequence[Contender], cycles: int) -> FinalsReply:
+        """Run ``cycles`` in a fresh process, each time on inputs of a new seed.
+
+        A contender that kills or hangs the process is put under ``failed``, and the others start again without it.
+
+        Raises:
+            Unavailable: the process was lost, and no single contender is to blame.
+        """
+        if self._prepare is None:
+            raise RuntimeError("prepare() comes first")
+        self._finals_held += 1
+        task = self._prepare.task
+        fresh_seed = Prepare(
+            task=task.model_copy(update={"seed": task.seed + self._finals_held}), cache=self._prepare.cache
+        )
+        failed: dict[str, Result] = {}
+        while True:
+            rest = tuple(each for each in contenders if each.name not in failed)
+            if not rest:
+                return FinalsReply(cycles=(), failed=failed)
+            try:
+                with self._started()[0] as worker:
+                    worker.request(fresh_seed, PreparedReply)
+                    reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self._on_phase)
+            except WorkerLost as lost:
+                if lost.subject is None:
+                    raise lost.as_unavailable() from None
+                failed[lost.subject] = lost.as_result()
+                continue
+            culprits = {name for name, result in reply.failed.items() if result.poisoned}
+            failed |= reply.failed
+            if not culprits:
+                return reply.model_copy(update={"failed": failed})
+
+    def close(self) -> None:
+        """End all worker processes and release the device."""
+        for worker in (*self._warm, *([self._worker] if self._worker else [])):
+            worker.close()
+        self._warm.clear()
+        self._worker = None
+        if self._lock:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _started(self) -> tuple[Worker, Environment]:
+        """A fresh worker that has opened the device: a warm one if there is one."""
+        while self._warm:
+            worker = self._warm.popleft()
+            if worker.alive:
+                break
+            worker.kill()
+        else:
+            worker = Worker(self._hello, self._deadlines, self._log_path())
+        try:
+            return worker, worker.start()
+        except WorkerLost as lost:
+            raise lost.as_unavailable() from None
+
+    def _ready_worker(self, prepare: Prepare) -> tuple[Worker, Prepared]:
+        """The worker, prepared; a lost one is replaced once."""
+        for last in (False, True):
+            if self._worker is None or not self._worker.alive:
+                if self._worker:
+                    self._worker.kill()
+                self._worker, _ = self._started()
+            try:
+                return self._worker, self._worker.request(prepare, PreparedReply, self._on_phase).prepared
+            except WorkerLost as lost:
+                if last:
+                    raise lost.as_unavailable() from None
+        raise AssertionError  # the loop returns or raises

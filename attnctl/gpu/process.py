@@ -1,0 +1,157 @@
+"""One worker process: spawn it, talk over pipes of its own, kill it with all that it started.
+
+Kernels and compilers print to stdout and stderr, so requests and replies travel over two more file descriptors, whose
+numbers are arguments, and the standard streams go to a log file.
+
+On Linux a worker is killed when the *thread* that spawned it ends (see prctl(2), PR_SET_PDEATHSIG): spawn it on the
+thread that uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+_KILL_GRACE_S = 10.0
+_TAIL_BYTES = 4096
+
+
+class WorkerProcess:
+    """A spawned ``python -m attnctl.worker``."""
+
+    def __init__(self, arguments: tuple[str, ...], log_path: Path, environ: Mapping[str, str]) -> None:
+        self._log_path = log_path
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        request_end, self._requests = os.pipe()
+        self._replies, reply_end = os.pipe()
+        self._buffer = b""
+        pipes = ("--requests", str(request_end), "--replies", str(reply_end), "--parent", str(os.getpid()))
+        try:
+            with log_path.open("ab") as log:
+                self._log_start = log.tell()
+                self._popen = subprocess.Popen(
+                    [sys.executable, "-m", "attnctl.worker", *pipes, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **environ},
+                    pass_fds=(request_end, reply_end),
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(self._requests)
+            os.close(self._replies)
+            raise
+        finally:
+            os.close(request_end)
+            os.close(reply_end)
+        os.set_blocking(self._requests, False)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def send(self, line: bytes, deadline: float) -> bool:
+        """Write a line; False if the worker is gone or does not read until ``deadline`` (monotonic)."""
+        rest = memoryview(line + b"\n")
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._requests, selectors.EVENT_WRITE)
+            while rest:
+                try:
+                    rest = rest[os.write(self._requests, rest) :]
+                except BlockingIOError:
+                    if not selector.select(max(0.0, deadline - time.monotonic())):
+                        return False
+                except BrokenPipeError:
+                    return False
+        return True
+
+    def receive(self, seconds: float) -> bytes | None:
+        """The next line, or None after ``seconds``.
+
+        Raises:
+            EOFError: the worker has closed its end.
+        """
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._replies, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    return None
+                chunk = os.read(self._replies, 1 << 16)
+                if not chunk:
+                    raise EOFError
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def resident_bytes(self) -> int:
+        """Memory that the worker holds now; 0 where the system does not say."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def exit_reason(self, seconds: float = _KILL_GRACE_S) -> str:
+        """Why the worker ended; empty if it is still running after ``seconds``."""
+        try:
+            code = self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return ""
+        if code < 0:
+            return f"killed by {_signal_name(-code)}"
+        return f"exited with status {code}"
+
+    def mark_log(self) -> None:
+        """From here on, ``log_tail`` shows what is written after this moment."""
+        with contextlib.suppress(OSError):
+            self._log_start = self._log_path.stat().st_size
+
+    def log_tail(self) -> str:
+        """The end of what the worker has printed since the last mark."""
+        try:
+            with self._log_path.open("rb") as log:
+                log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return log.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def close_requests(self) -> None:
+        """Let the worker see the end of its requests: an idle one exits by itself."""
+        if self._requests >= 0:
+            os.close(self._requests)
+            self._requests = -1
+
+    def signal_kill(self) -> None:
+        """SIGKILL to the worker's process group; its owner will see the end of the replies."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Kill the worker's process group and reap it. Never waits for ever; may be called twice."""
+        self.signal_kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: it is gone for us
+            self._popen.wait(_KILL_GRACE_S)
+        self.close_requests()
+        if self._replies >= 0:
+            os.close(self._replies)
+            self._replies = -1
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
