@@ -1,0 +1,210 @@
+"""PAL-F: what the kernels demand of the problem; lengths here are those of the forward kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl_kernels.contract import Case
+from attnctl_kernels.pallas_mgpu.resources import FORWARD_WGS
+from attnctl_kernels.pallas_mgpu.rules.values import number, ragged
+from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
+
+MAX_HEAD_DIM = 256
+
+
+@rule(
+    "PAL-F001",
+    why="V is read with the shape of K, and O is written with the shape of Q",
+    upstream=("Expected k.shape={} to be {} (inferred from q)",),
+)
+def value_head_dim_differs(case: Case) -> Iterator[Violation]:
+    """V has another head dimension than Q and K.
+
+    What: `head_dim_v` equals `head_dim`. 192 beside 128 cannot run.
+
+    Why: One head dimension sizes all buffers. JAX's check of V looks at K's shape a second time, so a wrong V is
+    not noticed there: the kernel reads the wrong rows.
+
+    Fix: Leave `head_dim_v` out, or pad V: head_dim 192 needs head_dim_v 192.
+    """
+    problem = case.problem
+    if problem.head_dim_v != problem.head_dim:
+        yield Violation(
+            "problem.head_dim_v",
+            f"head_dim_v={problem.head_dim_v} differs from head_dim={problem.head_dim}",
+            (Fix("problem.head_dim_v", problem.head_dim),),
+        )
+
+
+@rule(
+    "PAL-F002",
+    why="the kernels multiply 16-bit elements",
+    upstream=("Only f16 and bf16 are supported, got dtype: {}", "Expected same element type, got {} and {}"),
+)
+def dtype_not_supported(case: Case) -> Iterator[Violation]:
+    """The element type is not one that the kernel can use.
+
+    What: `ranker_fa3` takes float16 and bfloat16. `pallas_mgpu` takes float16 only: bfloat16 passes JAX's check and
+    then fails, because its scratch buffers and gradients are declared float16.
+
+    Why: wgmma wants both operands of one 16-bit type, and the buffers' type is a constant in JAX's kernel.
+
+    Fix: `dtype: float16`.
+    """
+    usable = ("float16",) if case.family == "pallas_mgpu" else ("bfloat16", "float16")
+    if case.problem.dtype not in usable:
+        yield Violation(
+            "problem.dtype",
+            f"{case.family} cannot take dtype={case.problem.dtype}",
+            tuple(Fix("problem.dtype", each) for each in usable),
+        )
+
+
+@rule(
+    "PAL-F003",
+    why="each key head serves the same number of query heads",
+    upstream=("num_q_heads={} must be divisible by and num_kv_heads={}",),
+)
+def heads_do_not_group(case: Case) -> Iterator[Violation]:
+    """The query heads cannot be shared out evenly over the key heads.
+
+    What: `num_heads_q % num_heads_kv == 0`. 12 query heads over 5 key heads are rejected.
+
+    Why: The key head of query head h is `h // (num_heads_q / num_heads_kv)`, an integer division.
+
+    Fix: 12/5 -> 12/4, 10/5 or 15/5.
+    """
+    q, kv = case.problem.num_heads_q, case.problem.num_heads_kv
+    if q % kv:
+        fewer = max(each for each in range(1, kv) if q % each == 0) if kv > 1 else 1
+        yield Violation(
+            "problem.num_heads_kv",
+            f"num_heads_q={q} is not a multiple of num_heads_kv={kv}",
+            (
+                Fix("problem.num_heads_kv", fewer),
+                *(Fix("problem.num_heads_q", each) for each in nearest_multiples(q, kv)),
+            ),
+        )
+
+
+@rule(
+    "PAL-F004",
+    why="rows are swizzled 64 elements at a time, and the wgmma of P * V is at most 256 wide",
+    upstream=("head_dim={} must be divisible by 64", "key_size must be a multiple of 64"),
+)
+def head_dim_not_supported(case: Case) -> Iterator[Violation]:
+    """The head dimension is not 64, 128, 192 or 256.
+
+    What: `head_dim % 64 == 0` and `head_dim <= 256`. 96 is refused; 320 fails while the kernel is lowered.
+
+    Why: Rows are swizzled 128 bytes at a time, 64 elements of 16 bits. The output accumulator is `head_dim` wide,
+    and a wgmma is at most 256 wide.
+
+    Fix: Pad with zeros: 80 or 96 -> 128 (zero columns change neither the scores nor the output).
+    """
+    dim = case.problem.head_dim
+    if dim % 64 == 0 and dim <= MAX_HEAD_DIM:
+        return
+    nearest = nearest_multiples(dim, 64) if dim < MAX_HEAD_DIM else (MAX_HEAD_DIM,)
+    yield Violation(
+        "problem.head_dim",
+        f"head_dim={dim} is not a multiple of 64 up to {MAX_HEAD_DIM}",
+        tuple(Fix("problem.head_dim", each) for each in reversed(nearest)),
+    )
+
+
+@rule(
+    "PAL-F005",
+    passes=("forward",),
+    why="the forward kernel has no ragged key tile",
+    upstream=("kv_seq_len={} must be a multiple of block_kv={}",),
+)
+def ragged_keys_in_forward(case: Case) -> Iterator[Violation]:
+    """The forward key tiles do not cover the keys evenly.
+
+    What: `seqlen_k % block_kv == 0`. 1000 keys leave 104 over at `block_kv: 128`.
+
+    Why: The kernel walks `seqlen_k / block_kv` whole tiles and masks nothing at the end.
+
+    Fix: Pad to 1024 or cut to 896; or take a smaller block that divides the length (1088 works with 64).
+    """
+    yield from ragged(case, "seqlen_k", "block_kv")
+
+
+@rule(
+    "PAL-F006",
+    passes=("forward",),
+    why="the forward kernel always has two compute warp groups with block_q rows each",
+    upstream=("q_seq_len={} must be a multiple of block_q * 2={}",),
+)
+def ragged_queries_in_forward(case: Case) -> Iterator[Violation]:
+    """The forward query tiles do not cover the queries evenly.
+
+    What: `seqlen_q % (2 * block_q) == 0`. 1088 queries leave 64 over at `block_q: 64`.
+
+    Why: A program handles two tiles of `block_q` rows, one per compute warp group, whatever `compute_wgs_bwd` says.
+
+    Fix: Pad to 1152 or cut to 1024; or take a smaller block where one divides the length.
+    """
+    yield from ragged(case, "seqlen_q", "block_q", FORWARD_WGS)
+
+
+@rule(
+    "PAL-F007",
+    severity=Severity.WARNING,
+    passes=("forward",),
+    why="there are never more stages than key tiles",
+)
+def more_steps_than_tiles(case: Case) -> Iterator[Violation]:
+    """The ring is longer than the row of key tiles.
+
+    What: `max_concurrent_steps <= seqlen_k / block_kv`. 4 steps over 256 keys at `block_kv: 128` become 2.
+
+    Why: Upstream takes the smaller of the two without saying so: the config does not do what it says.
+
+    Fix: Write the number of stages that is used.
+    """
+    steps, block = number(case, "max_concurrent_steps"), number(case, "block_kv")
+    tiles = case.problem.seqlen_k // block if block else 0
+    if 2 <= tiles < steps:
+        field = "config.max_concurrent_steps"
+        yield Violation(
+            field,
+            f"max_concurrent_steps={steps} is more than the {tiles} key tiles of {block}, and becomes {tiles}",
+            (Fix(field, tiles),),
+        )
+
+
+@rule(
+    "PAL-F008",
+    passes=("forward",),
+    why="the kernel ignores it or reads past the last key, without any message",
+    upstream=("Causal attention is not supported",),
+)
+def causal_mask_not_honoured(case: Case) -> Iterator[Violation]:
+    """A causal mask gives wrong results.
+
+    What: `ranker_fa3` has no causal mask: the flag is ignored and attention is full. `pallas_mgpu` has one, for
+    `seqlen_q <= seqlen_k` only.
+
+    Why: The ranker kernel reads its bounds, never the flag. In JAX's kernel the number of key tiles follows from
+    the query position and is not limited to those that exist, so rows past the last key see zero-filled keys.
+
+    Fix: `ranker_fa3`: use `pattern: history_candidate` or `dense`. `pallas_mgpu`: 2048 queries need at least 2048
+    keys.
+    """
+    problem = case.problem
+    if problem.mask.pattern != "causal":
+        return
+    if case.family != "pallas_mgpu":
+        yield Violation(
+            "mask.pattern",
+            f"{case.family} ignores a causal mask and computes full attention",
+            (Fix("mask.pattern", "dense"),),
+        )
+    elif problem.seqlen_q > problem.seqlen_k:
+        yield Violation(
+            "problem.seqlen_q",
+            f"seqlen_q={problem.seqlen_q} is more than seqlen_k={problem.seqlen_k} under a causal mask",
+            (Fix("problem.seqlen_q", problem.seqlen_k),),
+        )

@@ -1,0 +1,115 @@
+"""PAL-H: what an sm_90 device has to offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attnctl_kernels.contract import Case, Config
+from attnctl_kernels.pallas_mgpu.resources import KERNELS, SMEM_LIMIT, Kernel
+from attnctl_kernels.pallas_mgpu.rules.values import GRANULE, largest_block, number
+from attnctl_kernels.rule import Fix, Severity, Violation, rule
+
+MAX_WGMMA_N = 256
+
+
+@rule(
+    "PAL-H001",
+    why="the accumulator of one wgmma is at most 256 columns wide",
+    upstream=("N must be a multiple of 8 and <= 256",),
+)
+def block_wider_than_wgmma(case: Case) -> Iterator[Violation]:
+    """A tile of scores is wider than one wgmma.
+
+    What: `block_kv`, `block_q_dkv` and `block_kv_dq` are at most 256. 320 fails while the kernel is lowered.
+
+    Why: They are the N of the matrix product that makes the scores.
+
+    Fix: 320 -> 256; PAL-H003 says whether the registers allow that.
+    """
+    for kernel in KERNELS[case.pass_name]:
+        value = number(case, kernel.columns)
+        if value > MAX_WGMMA_N:
+            field = f"config.{kernel.columns}"
+            yield Violation(field, f"{kernel.columns}={value} is above {MAX_WGMMA_N}", (Fix(field, MAX_WGMMA_N),))
+
+
+@rule(
+    "PAL-H002",
+    why="a block has 227 KiB of shared memory on sm_90",
+    upstream=("Mosaic GPU kernel exceeds available shared memory: smem_bytes={} > max_smem_bytes={}",),
+)
+def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
+    """A kernel needs more shared memory than a block has.
+
+    What: Forward, 16-bit: `2 * block_q * (2 * D + 4) + steps * block_kv * 4 * D + 88` bytes. dQ: `wgs * block_q_dq
+    * (4 * D + 8) + steps * block_kv_dq * 4 * D`. dKV: `wgs * block_kv_dkv * 4 * D + steps * block_q_dkv * (4 * D +
+    8)`. Each is at most 232448.
+
+    Why: The tile of each warp group stays in shared memory, and `max_concurrent_steps` tiles of the other side
+    stream through a ring beside it. Upstream finds out while the kernel is lowered.
+
+    Fix: head_dim 128: forward 64/256 with 2 steps needs 295512, over; 64/128 needs 164440. Backward all 128 with
+    two warp groups needs 264192, over; all 64 needs 132096.
+    """
+    for kernel in KERNELS[case.pass_name]:
+        if not kernel.sized(case.config):
+            continue
+        used = kernel.smem_bytes(case.problem, case.config)
+        if used > SMEM_LIMIT:
+            yield _over(
+                case,
+                kernel,
+                f"the {kernel.name} kernel needs {used} bytes of shared memory, {used - SMEM_LIMIT} over {SMEM_LIMIT}",
+                lambda config, kernel=kernel: kernel.smem_bytes(case.problem, config) <= SMEM_LIMIT,  # type: ignore[misc]
+            )
+
+
+@rule(
+    "PAL-H003",
+    severity=Severity.WARNING,
+    why="accumulators that do not fit in registers spill to local memory",
+)
+def registers_exceeded(case: Case) -> Iterator[Violation]:
+    """The accumulators of a kernel need more registers than a thread has.
+
+    What: Forward: `(block_q * D + 1.5 * block_q * block_kv) / 128` registers, at most 232. dQ: `(block_q_dq * D + 2
+    * block_q_dq * block_kv_dq) / 128`. dKV: `(2 * block_kv_dkv * D + 2 * block_kv_dkv * block_q_dkv) / 128`.
+    Backward limits are 256, 232 and 152 for 1, 2 and 3 warp groups.
+
+    Why: 512 registers per lane are shared by the groups. Beyond the limit the compiler spills, and the kernel runs
+    at a fraction of its speed: the forward kernel at 128/128, head_dim 128 reaches 292 TFLOP/s, 64/128 reaches 665.
+
+    Fix: head_dim 128: forward 128/128 needs 320; 64/128 needs 160.
+    """
+    for kernel in KERNELS[case.pass_name]:
+        if not kernel.sized(case.config):
+            continue
+        used, limit = kernel.registers(case.problem, case.config), kernel.register_limit(case.config)
+        if used > limit:
+            yield _over(
+                case,
+                kernel,
+                f"the {kernel.name} kernel needs about {used} registers per thread, {used - limit} over {limit}",
+                lambda config, kernel=kernel: (  # type: ignore[misc]
+                    kernel.registers(case.problem, config) <= kernel.register_limit(config)
+                ),
+            )
+
+
+def _over(case: Case, kernel: Kernel, message: str, fits: Callable[[dict[str, Any]], bool]) -> Violation:
+    """A violation with every single change that fits, the largest value of each parameter."""
+    config: Config = case.config
+    fixes = []
+    for name in (kernel.columns, kernel.rows):
+        block = largest_block(number(case, name), lambda each, name=name: fits({**config, name: each}))  # type: ignore[misc]
+        if block:
+            fixes.append(Fix(f"config.{name}", block))
+    least = {"max_concurrent_steps": 2} | ({} if kernel.name == "forward" else {"compute_wgs_bwd": 1})
+    for name, lowest in least.items():
+        values = range(number(case, name) - 1, lowest - 1, -1)
+        value = next((each for each in values if fits({**config, name: each})), None)
+        if value:
+            fixes.append(Fix(f"config.{name}", value))
+    smallest = f"{kernel.rows}: {GRANULE}, {kernel.columns}: {GRANULE}"
+    return Violation(f"config.{kernel.columns}", message, tuple(fixes), "" if fixes else f"start from {smallest}")

@@ -1,0 +1,36 @@
+"""Family ``ranker_fa3``: the ranker's Pallas kernels, configured by the same TuningConfig as `pallas_mgpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from attnctl_kernels.contract import PassName, Problem, Scalar, SparseBlock
+from attnctl_kernels.pallas_mgpu.spec import PallasMgpu
+from attnctl_kernels.rule import Rule, rules_of_family
+
+
+class RankerFa3(PallasMgpu):
+    """The rules of `pallas_mgpu` and the ranker's own: rules only."""
+
+    name: ClassVar[str] = "ranker_fa3"
+    title: ClassVar[str] = "x-algorithm ranker attention, Pallas Mosaic GPU"
+
+    def default_config(
+        self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None
+    ) -> dict[str, Scalar]:
+        """The ranker's choice for training; its inference code takes `block_kv` 128."""
+        return {
+            "block_q": 64,
+            "block_kv": 64,
+            "max_concurrent_steps": 2,
+            "use_schedule_barrier": True,
+            "compute_wgs_bwd": 2 if problem.head_dim <= 128 else 1,
+        }
+
+    def rules(self) -> Sequence[Rule]:
+        shared = rules_of_family(PallasMgpu.__module__)
+        return (*shared, *rules_of_family(__name__))
+
+
+FAMILY = RankerFa3()
