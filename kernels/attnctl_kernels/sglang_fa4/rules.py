@@ -1,0 +1,100 @@
+"""SGL: how sparse blocks and forward tiles fit together in sglang's fork."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnctl_kernels.contract import Case
+from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
+
+MAX_TILE_N = 256  # columns of a wgmma
+SM90_TILES_M = (192, 128, 64)
+
+
+@rule(
+    "SGL-001",
+    passes=("forward",),
+    why="the lists of key blocks are read as lists of key tiles",
+    upstream=(
+        "Block sparse tensors{} require BLOCK_SIZE_KV={}.",
+        "Block sparsity requires sparse_block_size[1]={} to match tile_n.",
+    ),
+)
+def key_block_is_not_the_key_tile(case: Case) -> Iterator[Violation]:
+    """The sparse key block has another size than the key tile.
+
+    What: The second value of `sparse_block` equals `tile_n`, on every arch. A mask with key blocks of 64 is refused
+    by a kernel with `tile_n: 128`.
+
+    Why: The kernel uses an index from the mask as the number of a key tile. The fork neither splits a block into
+    several tiles, as flash-attn-4 4.0.0b36 does on Blackwell, nor shrinks the tile to the block, as it does on
+    Hopper.
+
+    Fix: Rebuild the mask with the tile's size: `sparse_block: [128, 128]` for `tile_n: 128`. Where the block is
+    smaller than the tile, `tile_n: 64` works too.
+    """
+    tile_n = case.config.get("tile_n")
+    if case.sparse_block is None or not isinstance(tile_n, int):
+        return
+    block_q, block_kv = case.sparse_block
+    if block_kv != tile_n:
+        fixes = [Fix("sparse_block", (block_q, tile_n), "rebuild the mask")]
+        if block_kv % 16 == 0 and block_kv < tile_n <= MAX_TILE_N:
+            fixes.append(Fix("config.tile_n", block_kv))
+        yield Violation("sparse_block", f"key blocks of {block_kv} do not match tile_n={tile_n}", tuple(fixes))
+
+
+@rule(
+    "SGL-002",
+    passes=("forward",),
+    arches=("sm_90",),
+    why="one row of the block lists serves whole tiles of queries",
+    upstream=("have block size {}, which must be a multiple of {}.",),
+)
+def query_block_is_not_whole_tiles(case: Case) -> Iterator[Violation]:
+    """A sparse query block is not a whole number of query tiles (Hopper).
+
+    What: The first value of `sparse_block` is a multiple of `tile_m`, which is 192 for head_dim up to 96 with query
+    blocks that 192 divides, and 128 otherwise. Query blocks of 64 are refused.
+
+    Why: The fork does not shrink the tile to the mask, as flash-attn-4 4.0.0b36 does.
+
+    Fix: 64 -> 128, or `tile_m: 64`.
+    """
+    tile_m = case.config.get("tile_m")
+    if isinstance(tile_m, int):
+        yield from _ragged_query_block(case, tile_m, f"tile_m={tile_m}")
+
+
+@rule(
+    "SGL-003",
+    passes=("forward",),
+    arches=("sm_100", "sm_103", "sm_110"),
+    why="one row of the block lists serves all stages of a tile of queries",
+    upstream=("have block size {}, which must be a multiple of {}.",),
+)
+def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
+    """A sparse query block is not a whole number of staged query tiles (Blackwell).
+
+    What: The first value of `sparse_block` is a multiple of `q_stage * tile_m`. `q_stage` is 2 as soon as `seqlen_q
+    * num_heads_q / num_heads_kv` is above 128, so query blocks are multiples of 256.
+
+    Why: A program handles `q_stage` tiles at once. The fork counts the heads of a group as rows even where it does
+    not pack them: 64 queries with 8 query heads per key head make 512 rows, and two stages.
+
+    Fix: `sparse_block: [256, 128]`.
+    """
+    tile_m, stages = case.config.get("tile_m"), case.config.get("q_stage")
+    if isinstance(tile_m, int) and isinstance(stages, int):
+        yield from _ragged_query_block(case, tile_m * stages, f"q_stage * tile_m = {stages} * {tile_m}")
+
+
+def _ragged_query_block(case: Case, rows: int, what: str) -> Iterator[Violation]:
+    if case.sparse_block is None or rows <= 0 or case.sparse_block[0] % rows == 0:
+        return
+    block_q, block_kv = case.sparse_block
+    fixes = [Fix("sparse_block", (each, block_kv), "rebuild the mask") for each in nearest_multiples(block_q, rows)]
+    if case.arch == "sm_90":
+        smaller = next((each for each in SM90_TILES_M if each < rows and block_q % each == 0), None)
+        fixes += [Fix("config.tile_m", smaller)] if smaller else []
+    yield Violation("sparse_block", f"query blocks of {block_q} are not a multiple of {what}", tuple(fixes))
