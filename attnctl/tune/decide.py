@@ -136,6 +136,8 @@ def decide_shared(
     if unstable:
         why = "thermal or power-brake throttling, or a low SM clock"
         return decision(incumbent, f"the machine is unstable: {dropped:.0%} of the cycles were dropped ({why})")
+    if incumbent not in names:
+        return decision(incumbent, f"{incumbent} failed in the finals: there is nothing to compare with")
     better = [name for name in names if vs_incumbent[name].verdict is Verdict.BETTER]
     if not better:
         return decision(*_kept(incumbent, vs_incumbent), tie=_is_tie(incumbent, vs_incumbent))
@@ -158,7 +160,9 @@ def combine(comparisons: Sequence[Comparison]) -> Comparison:
 
     def spread(ends: Sequence[float]) -> float:
         """Problems are measured apart, so that the distances to the interval's ends add in squares."""
-        return math.hypot(*(math.log(each.ratio / end) for each, end in zip(comparisons, ends, strict=True))) / count
+        return (
+            math.hypot(*(math.log(each.ratio) - _log(end) for each, end in zip(comparisons, ends, strict=True))) / count
+        )
 
     estimate = Estimate(
         value=value,
@@ -167,12 +171,42 @@ def combine(comparisons: Sequence[Comparison]) -> Comparison:
         per_process=(value,),
     )
     floor = max(each.floor for each in comparisons)
-    merged = _comparison(estimate, math.log1p(floor), max(each.dropped for each in comparisons), enough=True)
+    merged = judge(estimate, math.log1p(floor), max(each.dropped for each in comparisons))
     if any(each.ratio > 1 + each.margin for each in comparisons):
         return replace(merged, verdict=Verdict.WORSE)
     if any(each.verdict is Verdict.INCONCLUSIVE for each in comparisons) and merged.verdict is Verdict.SAME:
         return replace(merged, verdict=Verdict.INCONCLUSIVE)
     return merged
+
+
+def judge(estimate: Estimate, log_floor: float, dropped: float, *, enough: bool = True) -> Comparison:
+    """The verdict on an estimated log-ratio. Too few cycles (``enough``) say nothing: the interval is unbounded."""
+    if not enough:
+        estimate = replace(estimate, low=-math.inf, high=math.inf)
+    floor = math.expm1(log_floor) if log_floor < math.inf else math.inf
+    margin = max(MIN_MARGIN, FLOOR_FACTOR * floor)
+    limit = math.log1p(margin)
+    verdict = Verdict.INCONCLUSIVE
+    if dropped <= MAX_DROPPED:
+        if estimate.high < -limit and estimate.consistent:
+            verdict = Verdict.BETTER
+        elif estimate.low > limit and estimate.consistent:
+            verdict = Verdict.WORSE
+        elif -limit <= estimate.low and estimate.high <= limit and margin <= MAX_MARGIN:
+            verdict = Verdict.SAME
+    return Comparison(
+        ratio=math.exp(estimate.value),
+        low=math.exp(estimate.low),
+        high=math.exp(estimate.high) if estimate.high < math.inf else math.inf,
+        verdict=verdict,
+        floor=floor,
+        margin=margin,
+        dropped=dropped,
+    )
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
 
 
 def good_cycles(processes: Processes, default_clock_mhz: int | None) -> list[list[Cycle]]:
@@ -211,30 +245,7 @@ class _Finals:
         return self._resampler.estimate([times[candidate] - times[baseline] for times in self._times])
 
     def compare(self, candidate: str, baseline: str) -> Comparison:
-        return _comparison(self._estimate(candidate, baseline), self._floor, self.dropped, enough=self.enough)
-
-
-def _comparison(estimate: Estimate, log_floor: float, dropped: float, *, enough: bool) -> Comparison:
-    floor = math.expm1(log_floor) if log_floor < math.inf else math.inf
-    margin = max(MIN_MARGIN, FLOOR_FACTOR * floor)
-    limit = math.log1p(margin)
-    verdict = Verdict.INCONCLUSIVE
-    if enough and dropped <= MAX_DROPPED:
-        if estimate.high < -limit and estimate.consistent:
-            verdict = Verdict.BETTER
-        elif estimate.low > limit and estimate.consistent:
-            verdict = Verdict.WORSE
-        elif -limit <= estimate.low and estimate.high <= limit and margin <= MAX_MARGIN:
-            verdict = Verdict.SAME
-    return Comparison(
-        ratio=math.exp(estimate.value),
-        low=math.exp(estimate.low),
-        high=math.exp(estimate.high) if estimate.high < math.inf else math.inf,
-        verdict=verdict,
-        floor=floor,
-        margin=margin,
-        dropped=dropped,
-    )
+        return judge(self._estimate(candidate, baseline), self._floor, self.dropped, enough=self.enough)
 
 
 def _is_tie(incumbent: str, comparisons: Mapping[str, Comparison]) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -43,6 +44,14 @@ def test_a_true_difference_of_3_percent_is_found(name):
     decisions = [choose(simulate(rng, {AA[0]: 100, "faster": 97}, NOISES[name]), "faster") for _ in range(10)]
     assert sum(each.winner == "faster" for each in decisions) >= 9
     assert all(abs(each.vs_incumbent["faster"].ratio - 0.97) < 0.006 for each in decisions)
+
+
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
+    rng = np.random.default_rng(21)
+    results = [
+        compare(simulate(rng, {AA[0]: 100, "other": 105}, NOISES["all of it"]), "other", AA[0], AA) for _ in range(60)
+    ]
+    assert 53 <= sum(each.low <= 1.05 <= each.high for each in results) < 60
 
 
 def test_a_slow_candidate_is_worse_and_loses():
@@ -172,7 +181,8 @@ def test_no_cycles_at_all_conclude_nothing(processes):
 def test_a_handful_of_cycles_concludes_nothing():
     few = simulate(np.random.default_rng(10), {AA[0]: 100, "other": 50}, cycles=3)
     enough = simulate(np.random.default_rng(10), {AA[0]: 100, "other": 50}, cycles=4)
-    assert compare(few, "other", AA[0], AA).verdict is Verdict.INCONCLUSIVE
+    result = compare(few, "other", AA[0], AA)
+    assert (result.verdict, result.low, result.high) == (Verdict.INCONCLUSIVE, 0, float("inf"))
     assert compare(enough, "other", AA[0], AA).verdict is Verdict.BETTER
 
 
@@ -191,7 +201,7 @@ def test_the_same_finals_give_the_same_decision():
     seed=st.integers(0, 2**32 - 1),
     ratio=st.floats(0.8, 1.25),
     noise=st.sampled_from(list(NOISES.values())),
-    cycles=st.integers(1, 40),
+    cycles=st.integers(4, 40),
 )
 def test_swapping_the_sides_inverts_the_ratio_and_mirrors_the_verdict(seed, ratio, noise, cycles):
     processes = simulate(np.random.default_rng(seed), {AA[0]: 100, "other": 100 * ratio}, noise, cycles=cycles)
@@ -239,6 +249,18 @@ def test_an_inconclusive_problem_spoils_a_tie():
     noisy = comparison(1.0, Verdict.INCONCLUSIVE, spread=0.012)
     assert combine([comparison(1.0, Verdict.SAME), noisy]).verdict is Verdict.INCONCLUSIVE
     assert combine([comparison(1.0, Verdict.SAME), comparison(1.0, Verdict.SAME)]).verdict is Verdict.SAME
+
+
+def test_a_problem_without_an_interval_spoils_the_combination():
+    unknown = dataclasses.replace(comparison(0.9, Verdict.INCONCLUSIVE), low=0, high=float("inf"))
+    merged = combine([comparison(0.5, Verdict.BETTER), unknown])
+    assert (merged.verdict, merged.low, merged.high) == (Verdict.INCONCLUSIVE, 0, float("inf"))
+
+
+def test_an_incumbent_that_failed_in_the_finals_is_named():
+    processes = simulate(np.random.default_rng(14), {AA[0]: 100, "other": 50})
+    gone = [[Cycle(samples_us={"other": cycle.samples_us["other"]}) for cycle in cycles] for cycles in processes]
+    assert choose(gone, "other").reason == "incumbent failed in the finals: there is nothing to compare with"
 
 
 def test_one_config_for_several_problems():
