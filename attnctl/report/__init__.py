@@ -1,0 +1,78 @@
+"""Renderers of what `validate` found. A renderer is one file here with a function ``render(reports, out)``.
+
+It is found by its name; files whose names start with an underscore are shared helpers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol, TextIO, cast
+
+from attnctl.errors import UsageError
+from attnctl.rules.finding import Finding
+from attnctl_kernels.rule import Severity
+
+
+class Report(Protocol):
+    """What was found in one file."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def findings(self) -> Sequence[Finding]: ...
+    @property
+    def problems(self) -> int: ...
+
+
+class Renderer(Protocol):
+    def render(self, reports: Sequence[Report], out: TextIO) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts over all files."""
+
+    files: int
+    problems: int
+    errors: int
+    warnings: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        found = f"{_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}"
+        return f"{_count(self.files, 'file')}, {_count(self.problems, 'problem')}: {found}"
+
+
+def summarize(reports: Sequence[Report]) -> Summary:
+    severities = [finding.severity for report in reports for finding in report.findings]
+    return Summary(
+        files=len(reports),
+        problems=sum(report.problems for report in reports),
+        errors=severities.count(Severity.ERROR),
+        warnings=severities.count(Severity.WARNING),
+    )
+
+
+def renderer_names() -> tuple[str, ...]:
+    """The formats there are. Imports none of them."""
+    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")))
+
+
+def get_renderer(name: str) -> Renderer:
+    """The renderer called ``name``.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    if name not in renderer_names():
+        raise UsageError(f"unknown format {name!r}", f"known: {', '.join(renderer_names())}")
+    return cast("Renderer", importlib.import_module(f"{__name__}.{name}"))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,32 @@
+"""Workflow commands: GitHub Actions shows each finding beside the line of the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from attnctl.report import Report
+from attnctl.report.text import body
+from attnctl.rules.finding import Finding
+
+
+def render(reports: Sequence[Report], out: TextIO) -> None:
+    for report in reports:
+        out.writelines(command(finding) + "\n" for finding in report.findings)
+
+
+def command(finding: Finding) -> str:
+    properties = {"file": finding.path}
+    if finding.line:
+        properties |= {"line": str(finding.line), "col": str(finding.column)}
+    properties["title"] = f"{finding.code} {finding.name}"
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{finding.severity} {listed}::{_data(body(finding))}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,34 @@
+"""One line per finding: ``path:line:col: error CODE fault; why. Fix: values``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from attnctl.report import Report
+from attnctl.report._terminal import has_colour, one_line, paint
+from attnctl.rules.finding import Finding
+
+
+def render(reports: Sequence[Report], out: TextIO) -> None:
+    colour = has_colour(out)
+    for report in reports:
+        out.writelines(line(finding, colour=colour) + "\n" for finding in report.findings)
+
+
+def line(finding: Finding, *, colour: bool = False) -> str:
+    place = f":{finding.line}:{finding.column}" if finding.line else ""
+    severity = paint(str(finding.severity), str(finding.severity), colour=colour)
+    code = paint(finding.code, "strong", colour=colour)
+    return f"{one_line(finding.path)}{place}: {severity} {code} {body(finding)}"
+
+
+def body(finding: Finding) -> str:
+    """The fault, why it is one, and what to do: what all formats for people say."""
+    text = finding.message
+    if finding.why:
+        text += f"; {finding.why}"
+    text += "."
+    if finding.fix:
+        text += f" Fix: {finding.fix.rstrip('.')}."
+    return one_line(text)
