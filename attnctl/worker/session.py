@@ -1,0 +1,128 @@
+"""What a worker knows between requests, and how it serves each."""
+
+from __future__ import annotations
+
+import time
+
+from attnctl.gpu.protocol import (
+    Compile,
+    CompileReply,
+    Failed,
+    Finals,
+    FinalsReply,
+    Hello,
+    Measure,
+    Prepare,
+    Prepared,
+    PreparedReply,
+    Ready,
+    Result,
+)
+from attnctl.worker import failures
+from attnctl.worker.attempt import Announce, Attempt, compiles
+from attnctl.worker.devices import Device, open_device
+from attnctl.worker.environment import describe
+from attnctl.worker.finals import order_of_cycle, run_cycle
+from attnctl.worker.nvml import Nvml
+from attnctl.worker.probes import Probes
+from attnctl.worker.setup import Setup
+from attnctl.worker.trial import flop
+from attnctl_kernels import masks
+from attnctl_kernels.contract import Call, Family, Launcher, Outcome
+from attnctl_kernels.families import get_family
+
+_PREHEAT_S = 0.2
+
+
+class Session:
+    """One family on one device."""
+
+    def __init__(self, announce: Announce) -> None:
+        self._announce = announce
+        self._family: Family | None = None
+        self._launcher: Launcher | None = None
+        self._device: Device | None = None
+        self._nvml: Nvml | None = None
+        self._attempt: Attempt | None = None
+
+    @property
+    def extra(self) -> str | None:
+        """The optional dependency group that brings what the family needs."""
+        return self._family.extra if self._family else None
+
+    def hello(self, request: Hello) -> Ready | Failed:
+        try:
+            self._family = get_family(request.family)
+        except KeyError:
+            return Failed(reason=f"there is no kernel family {request.family}")
+        self._launcher = self._family.launcher()
+        if request.device != "none":
+            missing = self._launcher.available(request.arch)
+            if missing:
+                return Failed(reason=missing)
+            try:
+                self._device = open_device(self._launcher.framework, request.device)
+            except RuntimeError as error:
+                return Failed(reason=str(error))
+            self._nvml = Nvml.open(self._device.facts().get("uuid"))
+        environment = describe(request, self._device, self._launcher, self._nvml)
+        return Ready(environment=environment, compiles=compiles(self._launcher))
+
+    def prepare(self, request: Prepare) -> PreparedReply:
+        begun = time.perf_counter()
+        self._attempt = None  # the last task's tensors go first
+        failures.collect(self._device)
+        task = request.task
+        setup = Setup(task, self._device, request.cache)
+        probes = Probes(self._family, self._launcher, task, self._device)
+        self._attempt = Attempt(self._family, self._launcher, setup, probes, self._announce)
+        self._device.preheat(_PREHEAT_S)
+        problem, main = task.problem, setup.main
+        return PreparedReply(
+            prepared=Prepared(
+                density=masks.density(problem.mask, problem.seqlen_q, problem.seqlen_k),
+                flop=flop(problem, task.pass_name),
+                tolerance=dict(main.tolerance),
+                row_tolerance=dict(main.row_tolerance),
+                baseline_error={name: each.rms for name, each in main.baseline.items()},
+                seconds=time.perf_counter() - begun,
+            )
+        )
+
+    def measure(self, request: Measure) -> Result:
+        return self._attempt.measure(request)
+
+    def finals(self, request: Finals) -> FinalsReply:
+        """Check every contender, then run the cycles. A sticky error ends them: the tool starts again without it."""
+        calls: dict[str, Call] = {}
+        failed: dict[str, Result] = {}
+        for contender in request.contenders:
+            qualified = self._attempt.qualify(contender.candidate, contender.name)
+            if not isinstance(qualified, Result):
+                calls[contender.name] = qualified
+                continue
+            failed[contender.name] = qualified
+            if qualified.poisoned:
+                return FinalsReply(cycles=(), failed=failed)
+        cycles = []
+        setup = self._attempt.setup
+        self._device.preheat(_PREHEAT_S)
+        for cycle in range(request.cycles if calls else 0):
+            self._announce("finals")
+            order = order_of_cycle(len(calls), cycle)
+            cycles.append(run_cycle(self._device, calls, order, setup.cache, self._nvml))
+        return FinalsReply(cycles=tuple(cycles), failed=failed)
+
+    def compile(self, request: Compile) -> CompileReply:
+        """Compile without a device. Without a result there was nothing to compile: that is fine too."""
+        self._announce("compile")
+        begun = time.perf_counter()
+        try:
+            compiled = self._launcher.compile(request.task, request.candidate)
+            result = Result(outcome=Outcome.OK, compiled=compiled)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler raises is the candidate's outcome
+            result = failures.as_result(error, "compile", None)
+        if result.outcome is not Outcome.OK:
+            failures.collect(None)
+        seconds = {"compile": time.perf_counter() - begun}
+        return CompileReply(result=result.model_copy(update={"seconds": seconds}))
