@@ -285,6 +285,7 @@ class Launcher(Protocol):
     """``LAUNCHER`` in a family's ``launch.py``."""
 
     framework: str  # "torch" or "jax": which worker environment runs it
+    compiles: bool  # False: `compile` has nothing to do, so that no compile worker is started
 
     def available(self, arch: str | None) -> str | None:
         """None if the kernel can run here; otherwise one sentence saying what is missing."""
