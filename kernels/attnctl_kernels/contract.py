@@ -225,6 +225,10 @@ class Family(ABC):
         """What ``case`` takes of shared memory, registers, ...; empty where there is no model."""
         return ()
 
+    def grid(self, case: Case) -> int | None:
+        """Thread blocks that the kernel launches; None where that is not known. Small grids measure noisily."""
+        return None
+
     def predicted_cost(self, case: Case) -> float:
         """Orders the queue, cheapest first; only comparisons within one task mean anything."""
         return 0.0
