@@ -24,7 +24,7 @@ class Coverage:
     executed_pairs: int
     needed_flop: int
     executed_flop: int
-    element_density: float
+    pair_density: float
 
     @property
     def blocks(self) -> int:
@@ -62,7 +62,7 @@ def coverage(case: Case, block: SparseBlock) -> Coverage:
         executed_pairs=executed,
         needed_flop=visible * per_pair,
         executed_flop=executed * per_pair,
-        element_density=visible / (problem.seqlen_q * problem.seqlen_k),
+        pair_density=visible / (problem.seqlen_q * problem.seqlen_k),
     )
 
 
