@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import lcm
 
-from attnctl_kernels.contract import Case, PassName
+from attnctl_kernels.contract import Case, PassName, join_words
 from attnctl_kernels.pallas_mgpu.rules.values import largest_block, number, trains
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
@@ -28,8 +29,7 @@ def history_ends_inside_a_training_block(case: Case) -> Iterator[Violation]:
     Fix: Prefix and history together make a multiple of the block: 1 + 1023 = 1024, not 1 + 1024 = 1025.
     """
     if trains(case):
-        for name in TRAINING_BLOCKS[case.pass_name]:
-            yield from _split_block(case, name, "counted twice")
+        yield from _split_block(case, TRAINING_BLOCKS[case.pass_name], "counted twice")
 
 
 @rule(
@@ -48,23 +48,27 @@ def history_ends_inside_an_inference_block(case: Case) -> Iterator[Violation]:
     Fix: 1025 -> 1024 (1 prefix token with 1023 of history).
     """
     if not trains(case):
-        yield from _split_block(case, "block_kv", "read without a mask")
+        yield from _split_block(case, ("block_kv",), "read without a mask")
 
 
-def _split_block(case: Case, name: str, fate: str) -> Iterator[Violation]:
-    history, length, block = case.problem.mask.history_len, case.problem.seqlen_k, number(case, name)
-    if case.problem.mask.pattern != "history_candidate" or history is None or not block:
+def _split_block(case: Case, names: tuple[str, ...], fate: str) -> Iterator[Violation]:
+    history, length = case.problem.mask.history_len, case.problem.seqlen_k
+    if case.problem.mask.pattern != "history_candidate" or history is None or history >= length:
         return
-    if history % block == 0 or history >= length:
+    split = {name: number(case, name) for name in names if number(case, name) and history % number(case, name)}
+    if not split:
         return
-    fixes = [Fix("mask.history_len", each) for each in nearest_multiples(history, block) if each <= length]
-    smaller = largest_block(block, lambda each: history % each == 0)
-    if smaller:
-        fixes.append(Fix(f"config.{name}", smaller))
-    start = history // block * block
+    whole = lcm(*(number(case, name) or 1 for name in names))
+    fixes = [Fix("mask.history_len", each) for each in nearest_multiples(history, whole) if each <= length]
+    if len(split) == 1:
+        ((name, block),) = split.items()
+        smaller = largest_block(block, lambda each: history % each == 0)
+        fixes += [Fix(f"config.{name}", smaller)] if smaller else []
+    widest = max(split.values())
+    first, last = history // widest * widest, min(history // widest * widest + widest, length) - 1
+    blocks = join_words([f"{name}={block}" for name, block in split.items()], "and")
     yield Violation(
         "mask.history_len",
-        f"history_len={history} ends inside a block of {name}={block}: keys {start} to "
-        f"{min(start + block, length) - 1} are {fate}",
+        f"history_len={history} ends inside a block of {blocks}: keys {first} to {last} are {fate}",
         tuple(fixes),
     )
