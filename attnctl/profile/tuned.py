@@ -6,7 +6,6 @@ what is there, merge and replace the file as a whole; fields that this version d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnctl.errors import AttnctlError
 from attnctl.files import cannot_write, make_folder, remove_leftovers, write_atomic
+from attnctl.gpu.names import device_slug
 from attnctl_kernels.contract import Frozen, PassName, Problem, Scalar, SparseBlock, Task, fingerprint
 
 SCHEMA = 1
@@ -83,11 +83,6 @@ class Entry(BaseModel):
 def entry_key(task: Task, sparse_block: SparseBlock | None) -> str:
     """The key that writer and reader share. ``sparse_block`` is the one that the profile fixes, if it does."""
     return fingerprint([task.fingerprint, sparse_block])
-
-
-def device_slug(name: str) -> str:
-    """``NVIDIA H200`` -> ``nvidia_h200``. Different chips stay different: nothing but spelling is dropped."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def tuned_root(profile_path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 A strategy file defines ``STRATEGY``, a dataclass whose fields are its options and whose ``propose`` yields the
 candidates to measure, in order. ``observed`` grows while the sweep runs, so that a guided strategy can look at it
-between two yields; the sweep asks ahead by a few candidates to keep the compilers busy.
+between two yields. Compilers are kept busy by asking ahead: ``lookahead`` says by how many candidates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from attnctl.errors import UsageError
 from attnctl.gpu.protocol import Result
@@ -19,6 +19,8 @@ from attnctl_kernels.contract import Candidate, join_words
 
 
 class Strategy(Protocol):
+    lookahead: ClassVar[int | None]  # None: as far as there is anything to propose
+
     def propose(self, candidates: Sequence[Candidate], observed: Mapping[str, Result]) -> Iterator[Candidate]:
         """Yield candidates to measure. ``observed`` maps :attr:`Candidate.key` to what was measured so far."""
 

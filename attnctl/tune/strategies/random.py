@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from attnctl.gpu.protocol import Result
 from attnctl_kernels.contract import Candidate
@@ -12,6 +13,7 @@ from attnctl_kernels.contract import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Random:
+    lookahead: ClassVar[int | None] = None
     samples: int = 32
     seed: int = 0
 

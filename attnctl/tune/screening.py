@@ -1,0 +1,197 @@
+"""Measure every candidate once: compile ahead, check, time, record.
+
+Compile workers run beside the measurements, so that the device waits only when nothing is compiled. Whatever a
+candidate does is an outcome in the journal; nothing here decides who wins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from attnctl.gpu.interfaces import MeasurerLike, PoolLike
+from attnctl.gpu.protocol import Environment, Result
+from attnctl.tune.interrupt import Interrupts
+from attnctl.tune.journal import Journal, OutcomeRecord
+from attnctl.tune.progress import Progress
+from attnctl.tune.quarantine import DANGEROUS, Entry, Quarantine
+from attnctl.tune.space import Space
+from attnctl.tune.strategies import Strategy
+from attnctl_kernels.contract import Candidate, Compiled, Outcome, SparseBlock
+
+# Outcomes that depend on the device code alone; a hang or a crash is worth a second look.
+_OF_THE_BINARY = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.OUT_OF_RESOURCES, Outcome.LAUNCH_ERROR})
+
+
+@dataclass
+class Costs:
+    """What the screening took."""
+
+    wall_s: float = 0.0
+    measuring_s: float = 0.0  # the device was in use, or a candidate's fault was being cleared away
+    compile_core_s: float = 0.0
+    slowest: tuple[float, Candidate] | None = None  # seconds of measuring
+
+    @property
+    def busy(self) -> float:
+        return self.measuring_s / self.wall_s if self.wall_s else 0.0
+
+
+@dataclass
+class Recorder:
+    """Writes outcomes where they belong: the journal, the quarantine, the user's screen."""
+
+    space: Space
+    environment: Environment
+    journal: Journal
+    quarantine: Quarantine | None
+    progress: Progress
+    interrupts: Interrupts
+
+    def record(self, candidate: Candidate, result: Result, note: str = "") -> None:
+        with self.interrupts.shield():
+            self.journal.append(OutcomeRecord(candidate=candidate, result=result, note=note))
+            if self.quarantine and result.outcome in DANGEROUS:
+                self.quarantine.add(self.journal.recorded.header.task, candidate, self.environment, result)
+        self.progress.outcome(candidate, result, note)
+
+
+@dataclass
+class Screening:
+    """One task's screening. ``out_of_time`` says when to stop asking for more."""
+
+    measurer: MeasurerLike
+    pool: PoolLike | None
+    recorder: Recorder
+    strategy: Strategy
+    held: Mapping[str, Entry] = field(default_factory=dict)  # quarantined, by Candidate.key
+    out_of_time: Callable[[], bool] = lambda: False
+    costs: Costs = field(default_factory=Costs)
+
+    def __post_init__(self) -> None:
+        self._task = self.recorder.journal.recorded.header.task
+        self._outcomes = self.recorder.journal.recorded.outcomes
+        self._space = self.recorder.space
+        self._twins: dict[tuple[str | None, SparseBlock | None], OutcomeRecord] = {}
+        self._best_us: float | None = None
+        self._wanted = self._proposals()
+        self._waiting = 0  # submitted to the pool and not yet back
+        for record in self._outcomes.values():
+            self._learn(record)
+
+    def begin(self) -> None:
+        """Give the compile workers something to do. Optional: ``run`` does it too."""
+        if self.pool is not None:
+            self._submit(self.pool)
+
+    def run(self) -> bool:
+        """Measure; False if time ran out before all that was proposed was measured."""
+        started = time.monotonic()
+        try:
+            return self._alone() if self.pool is None else self._with_pool(self.pool)
+        finally:
+            self.costs.wall_s += time.monotonic() - started
+
+    def _is_known(self, candidate: Candidate) -> bool:
+        record = self._outcomes.get(candidate.key)
+        return record is not None and record.result.outcome is not Outcome.SKIPPED
+
+    def _proposals(self) -> Iterator[Candidate]:
+        """Default and incumbent, then what the strategy asks for, less what is known or quarantined."""
+        required = self._space.required
+        rest = [each for each in self._space.candidates if each not in required]
+        observed = _Results(self._outcomes)
+        for source in (required, self.strategy.propose(rest, observed)):
+            for candidate in source:
+                if self._is_known(candidate):
+                    continue
+                if (entry := self.held.get(candidate.key)) is not None:
+                    reason = f"in quarantine: {entry.outcome} earlier with the same versions: {entry.reason}"
+                    self.recorder.record(candidate, Result(outcome=Outcome.SKIPPED, reason=reason))
+                    continue
+                yield candidate
+
+    def _alone(self) -> bool:
+        for candidate in self._wanted:
+            if self._late(candidate):
+                return False
+            self._measure(candidate, None)
+        return True
+
+    def _with_pool(self, pool: PoolLike) -> bool:
+        self._submit(pool)
+        while self._waiting:
+            for candidate, compiled in pool.completed(self._task):
+                self._waiting -= 1
+                if self._late(candidate):
+                    pool.cancel()
+                    return False
+                self._after_compiling(candidate, compiled)
+                self._submit(pool)
+        return True
+
+    def _submit(self, pool: PoolLike) -> None:
+        room = self.strategy.lookahead or len(self._space.candidates)
+        while self._waiting < room and (candidate := next(self._wanted, None)) is not None:
+            pool.submit(self._task, candidate)
+            self._waiting += 1
+
+    def _late(self, candidate: Candidate) -> bool:
+        """Default and incumbent are measured whatever the time is."""
+        return candidate not in self._space.required and self.out_of_time()
+
+    def _after_compiling(self, candidate: Candidate, result: Result) -> None:
+        compiled = result.compiled
+        self.costs.compile_core_s += compiled.seconds if compiled else result.seconds.get("compile", 0.0)
+        if result.outcome is Outcome.OK:
+            self._measure(candidate, compiled)
+        else:
+            self.recorder.record(candidate, result)
+
+    def _measure(self, candidate: Candidate, compiled: Compiled | None) -> None:
+        twin = self._twins.get(_identity(candidate, compiled)) if compiled and compiled.binary else None
+        if twin is not None:
+            result = twin.result.model_copy(update={"compiled": compiled})
+            self.recorder.record(candidate, result, f"same binary as {self._space.labels[twin.candidate.key]}")
+            return
+        patient = candidate in self._space.required
+        started = time.monotonic()
+        result = self.measurer.measure(candidate, None if patient else self._best_us)
+        seconds = time.monotonic() - started
+        self.costs.measuring_s += seconds
+        if self.costs.slowest is None or seconds > self.costs.slowest[0]:
+            self.costs.slowest = (seconds, candidate)
+        if result.compiled is None and compiled:
+            result = result.model_copy(update={"compiled": compiled})
+        self.recorder.record(candidate, result)
+        self._learn(self._outcomes[candidate.key])
+
+    def _learn(self, record: OutcomeRecord) -> None:
+        """What later candidates gain from this outcome: a time to beat, and a binary that need not run again."""
+        result = record.result
+        if result.outcome is Outcome.OK and result.timing:
+            self._best_us = min(result.timing.median_us, self._best_us or result.timing.median_us)
+        if result.outcome in _OF_THE_BINARY and result.compiled and result.compiled.binary:
+            self._twins.setdefault(_identity(record.candidate, result.compiled), record)
+
+
+def _identity(candidate: Candidate, compiled: Compiled) -> tuple[str | None, SparseBlock | None]:
+    """The same device code over the same block lists does the same work."""
+    return compiled.binary, candidate.sparse_block
+
+
+class _Results(Mapping[str, Result]):
+    """The outcomes as strategies see them: results by key, growing."""
+
+    def __init__(self, outcomes: Mapping[str, OutcomeRecord]) -> None:
+        self._outcomes = outcomes
+
+    def __getitem__(self, key: str) -> Result:
+        return self._outcomes[key].result
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outcomes)
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
