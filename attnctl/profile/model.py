@@ -1,21 +1,53 @@
-"""The profile, schema 1, as a model. Strict: types are as written, unknown keys are errors."""
+"""The profile, schema 1, as a model. Validated in pydantic's strict mode: types are as written, unknown keys errors.
+
+The shorthands that a profile may use (one length for a list of them, one sparse block for all passes) are expanded
+here, so that the rest of the tool sees one form.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from attnctl_kernels.contract import Dtype, Mask, PassName, SparseBlock
 
-PositiveInt = Annotated[int, Field(gt=0)]
-Lengths = PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+MAX_PROBLEMS = 10_000
+BUDGET_PATTERN = r"^[1-9][0-9]*(s|m|h)$"
+
+PositiveInt: TypeAlias = Annotated[int, Field(gt=0)]
+
+
+def _one_or_more(value: Any) -> Any:
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _named_pair(value: Any) -> Any:
+    """``{q: 128, kv: 64}`` in either order is ``[128, 64]``."""
+    return (value["q"], value["kv"]) if isinstance(value, dict) and value.keys() == {"q", "kv"} else value
+
+
+def _per_pass(value: Any) -> Any:
+    """One pair serves all passes."""
+    one_pair = isinstance(value, tuple | list) or (isinstance(value, dict) and value.keys() == {"q", "kv"})
+    return {"forward": value, "backward": value} if one_pair else value
 
 
 class Section(BaseModel):
-    # Lists become tuples, so pydantic's own strict mode is too strict; the loader has already refused
-    # every scalar whose YAML type is not the type that the field wants.
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class NamedPair(Section):
+    q: PositiveInt
+    kv: PositiveInt
+
+
+_ListOfLengths: TypeAlias = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=MAX_PROBLEMS)]
+Lengths: TypeAlias = Annotated[
+    _ListOfLengths, BeforeValidator(_one_or_more, json_schema_input_type=PositiveInt | _ListOfLengths)
+]
+_Pair: TypeAlias = tuple[PositiveInt, PositiveInt]
+Pair: TypeAlias = Annotated[_Pair, BeforeValidator(_named_pair, json_schema_input_type=_Pair | NamedPair)]
 
 
 class ProblemSection(Section):
@@ -34,10 +66,10 @@ class ProblemSection(Section):
 
 
 class SparseBlocks(Section):
-    """Sparse block sizes, ``[q, kv]``, where the passes differ."""
+    """Sparse block sizes, ``[q, kv]``, per pass."""
 
-    forward: SparseBlock | None = None
-    backward: SparseBlock | None = None
+    forward: Pair | None = None
+    backward: Pair | None = None
 
 
 class LayoutSection(Section):
@@ -50,7 +82,7 @@ class LayoutSection(Section):
 class GateSection(Section):
     """What `bench --gate` allows."""
 
-    max_regression: str = "5%"
+    max_regression: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?%$")] = "5%"
 
 
 class Profile(Section):
@@ -64,8 +96,15 @@ class Profile(Section):
     passes: Annotated[tuple[PassName, ...], Field(min_length=1)] = ("forward",)
     problem: ProblemSection
     mask: Mask = Mask()
-    sparse_block: SparseBlock | SparseBlocks | None = None
+    sparse_block: Annotated[
+        SparseBlocks, BeforeValidator(_per_pass, json_schema_input_type=_Pair | NamedPair | SparseBlocks)
+    ] = SparseBlocks()
     config: dict[str, Any] = {}
     layout: LayoutSection | None = None
     search: dict[str, Any] = {}
     gate: GateSection = GateSection()
+
+    def sparse_block_of(self, pass_name: PassName) -> SparseBlock | None:
+        """What the profile itself says; None where it leaves the choice to the family."""
+        sparse_block: SparseBlock | None = getattr(self.sparse_block, pass_name)
+        return sparse_block

@@ -23,8 +23,9 @@ class Finding:
     why: str = ""
     fix: str = ""  # one sentence, without the leading "Fix:"
     fixes: tuple[Fix, ...] = ()
-    problem: str = ""  # slug of the problem, where the profile has several
-    pass_name: str = ""
+    problem: str = ""  # slug of the problem, where the profile has several and this is about one
+    lengths: tuple[str, ...] = ()  # the lengths it is about, where that is several problems and not all
+    pass_name: str = ""  # where it is about one pass
 
     def as_dict(self) -> dict[str, Any]:
         """The stable JSON form."""
@@ -41,5 +42,6 @@ class Finding:
             "fix": self.fix,
             "fixes": [{"field": fix.field, "value": fix.value, "price": fix.price} for fix in self.fixes],
             "problem": self.problem,
+            "lengths": list(self.lengths),
             "pass": self.pass_name,
         }

@@ -1,0 +1,70 @@
+"""All rules by code: found by walking ``attnctl.rules.general``, ``attnctl.rules.form`` and the families."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from typing import TypeAlias
+
+from attnctl.errors import UsageError
+from attnctl.rules import form, general
+from attnctl.rules.form import FormRule
+from attnctl.rules.general import target
+from attnctl_kernels.families import family_names, get_family
+from attnctl_kernels.rule import Rule, rules_in
+
+AnyRule: TypeAlias = Rule | FormRule
+
+
+@cache
+def general_rules() -> tuple[Rule, ...]:
+    """The rules that hold for every family, by code."""
+    return tuple(sorted(rules_in(general.__name__), key=lambda each: each.code))
+
+
+@cache
+def target_rules() -> tuple[Rule, ...]:
+    """Those that must hold before a family may be asked for its defaults."""
+    return tuple(rules_in(target.__name__))
+
+
+@cache
+def form_rules() -> tuple[FormRule, ...]:
+    """The faults of files and fields, by code."""
+    modules = [importlib.import_module(f"{form.__name__}.{info.name}") for info in pkgutil.iter_modules(form.__path__)]
+    found = {each.code: each for module in modules for each in vars(module).values() if isinstance(each, FormRule)}
+    return tuple(found[code] for code in sorted(found))
+
+
+def every_rule() -> Iterator[AnyRule]:
+    """Every rule, also where two have the same code."""
+    yield from form_rules()
+    yield from general_rules()
+    for name in family_names():
+        yield from get_family(name).rules()
+
+
+@cache
+def all_rules() -> dict[str, AnyRule]:
+    """Code -> rule. Families that share rules share them here too."""
+    return {each.code: each for each in every_rule()}
+
+
+def find_rule(code: str) -> AnyRule:
+    """The rule with this code, in any case.
+
+    Raises:
+        UsageError: there is none; the hint names the nearest.
+    """
+    rules = all_rules()
+    found = rules.get(code.strip().upper())
+    if found is not None:
+        return found
+    from attnctl.profile.names import nearest  # noqa: PLC0415 - only for codes that are wrong
+
+    near = nearest(code, tuple(rules), 3)
+    named = [each.code for each in rules.values() if each.name == code.strip().lower()]
+    hint = f"did you mean {' or '.join(named or near)}?" if named or near else "see the codes in docs or a finding"
+    raise UsageError(f"no rule has the code {code!r}", hint)
