@@ -9,22 +9,12 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from attnctl.errors import UsageError
-from attnctl.rules.finding import Finding
-from attnctl_kernels.rule import Severity
 
-
-class Report(Protocol):
-    """What was found in one file."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def findings(self) -> Sequence[Finding]: ...
-    @property
-    def problems(self) -> int: ...
+if TYPE_CHECKING:
+    from attnctl.rules.check import Report
 
 
 class Renderer(Protocol):
@@ -49,12 +39,11 @@ class Summary:
 
 
 def summarize(reports: Sequence[Report]) -> Summary:
-    severities = [finding.severity for report in reports for finding in report.findings]
     return Summary(
         files=len(reports),
         problems=sum(report.problems for report in reports),
-        errors=severities.count(Severity.ERROR),
-        warnings=severities.count(Severity.WARNING),
+        errors=sum(report.errors for report in reports),
+        warnings=sum(report.warnings for report in reports),
     )
 
 

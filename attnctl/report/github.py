@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from attnctl.report import Report
 from attnctl.report.text import body
 from attnctl.rules.finding import Finding
+
+if TYPE_CHECKING:
+    from attnctl.rules.check import Report
 
 
 def render(reports: Sequence[Report], out: TextIO) -> None:

@@ -16,25 +16,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from attnctl.report import Report, summarize
+from attnctl.report import summarize
+
+if TYPE_CHECKING:
+    from attnctl.rules.check import Report
 
 VERSION = 1
 
 
 def render(reports: Sequence[Report], out: TextIO) -> None:
-    files = []
-    for report in reports:
-        counts = summarize([report])
-        files.append(
-            {
-                "path": report.path,
-                "problems": counts.problems,
-                "errors": counts.errors,
-                "warnings": counts.warnings,
-            }
-        )
+    files = [
+        {
+            "path": report.path,
+            "problems": report.problems,
+            "errors": report.errors,
+            "warnings": report.warnings,
+        }
+        for report in reports
+    ]
     document = {
         "version": VERSION,
         "files": files,

@@ -2,12 +2,13 @@
 
 import io
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from attnctl.errors import UsageError
 from attnctl.report import get_renderer, renderer_names, summarize
+from attnctl.rules.check import Report
 from attnctl.rules.finding import Finding
 from attnctl_kernels.rule import Fix, Severity
 
@@ -29,14 +30,11 @@ RAGGED = Finding(
 SPILLS = replace(RAGGED, code="PAL-H003", severity=Severity.WARNING, why="", fix="", fixes=())
 
 
-@dataclass
-class Checked:
-    path: str
-    findings: tuple[Finding, ...] = ()
-    problems: int = 0
+def checked(path, findings=(), problems=0):
+    return Report(path, None, tuple(findings), problems)
 
 
-REPORTS = [Checked("profiles/ranker.yaml", (RAGGED, SPILLS), 2), Checked("profiles/good.yaml", (), 1)]
+REPORTS = [checked("profiles/ranker.yaml", (RAGGED, SPILLS), 2), checked("profiles/good.yaml", (), 1)]
 
 
 def rendered(name, reports=REPORTS):
@@ -79,12 +77,12 @@ def test_text_is_one_line_per_finding():
 
 def test_text_leaves_out_the_place_of_a_finding_about_the_whole_file():
     whole = replace(SPILLS, line=0, column=0)
-    assert rendered("text", [Checked("a.yaml", (whole,))]).startswith("profiles/ranker.yaml: warning PAL-H003 ")
+    assert rendered("text", [checked("a.yaml", (whole,))]).startswith("profiles/ranker.yaml: warning PAL-H003 ")
 
 
 def test_text_cannot_be_made_to_write_control_characters_or_more_lines():
     hostile = replace(SPILLS, message="unknown key `\x1b[2J\nerror: \u2028fake`", path="a\rb.yaml")
-    (line,) = rendered("text", [Checked("a", (hostile,))]).split("\n")[:-1]
+    (line,) = rendered("text", [checked("a", (hostile,))]).split("\n")[:-1]
     assert line == "a\\rb.yaml:6:12: warning PAL-H003 unknown key `\\x1b[2J\\nerror: \\u2028fake`."
 
 
@@ -144,7 +142,7 @@ def test_json_without_findings_is_still_the_object():
 
 def test_github_command_is_escaped():
     odd = replace(RAGGED, path="a,b:c.yaml", message="100% over\nhere", why="", fix="x: y, z")
-    assert rendered("github", [Checked("a", (odd,))]) == (
+    assert rendered("github", [checked("a", (odd,))]) == (
         "::error file=a%2Cb%3Ac.yaml,line=6,col=12,title=PAL-B003 ragged-queries-in-dq::"
         "100%25 over\\nhere. Fix: x: y, z.\n"
     )
@@ -152,7 +150,7 @@ def test_github_command_is_escaped():
 
 def test_github_warns_and_leaves_out_a_missing_place():
     whole = replace(SPILLS, line=0, column=0)
-    assert rendered("github", [Checked("a", (whole,))]).startswith(
+    assert rendered("github", [checked("a", (whole,))]).startswith(
         "::warning file=profiles/ranker.yaml,title=PAL-H003 ragged-queries-in-dq::"
     )
 

@@ -30,7 +30,7 @@ def causal_backward(case: Case) -> Iterator[Violation]:
     Fix: Keep `passes: [forward]`, or train with another mask.
     """
     if case.problem.mask.pattern == "causal":
-        yield Violation("mask.pattern", "the backward pass cannot be causal", (Fix("passes", ["forward"]),))
+        yield Violation("mask.pattern", "the backward pass cannot be causal", (Fix("passes", ("forward",)),))
 
 
 @rule(
@@ -53,12 +53,10 @@ def backward_blocks_missing(case: Case) -> Iterator[Violation]:
     """
     if all(case.config.get(name) is None for name in BACKWARD_BLOCKS):
         blocks = dict(zip(BACKWARD_BLOCKS, _suggestion(case), strict=True))
-        written = {name: case.config[name] for name in case.config if name in case.given}
         yield Violation(
             "config",
             "backward is in passes, but block_q_dkv, block_kv_dkv, block_q_dq and block_kv_dq are missing",
-            (Fix("config", {**written, **blocks}),),
-            "add " + ", ".join(f"{name}: {value}" for name, value in blocks.items()),
+            advice="add " + ", ".join(f"{name}: {value}" for name, value in blocks.items()),
         )
 
 

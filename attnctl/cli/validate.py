@@ -1,0 +1,40 @@
+"""Check profiles: can these configs run at these lengths?
+
+No GPU is needed. Each finding names the rule that is broken, the line of the profile, why the rule exists and the
+nearest values that work; `attnctl explain CODE` prints the rule's page.
+
+Exit code 0: no errors (with --strict: no warnings either); 1: findings; 2: wrong usage or a missing file.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from attnctl.cli.options import Profiles, SeqLens
+from attnctl.errors import ExitCode
+
+
+def validate(
+    paths: Profiles,
+    seq_len: SeqLens = None,
+    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Instead of the profile's arch: sm_90, ...")] = None,
+    format: Annotated[  # noqa: A002 - the option's name
+        str, typer.Option("--format", metavar="NAME", help="text, json or github.")
+    ] = "text",
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
+) -> ExitCode:
+    from attnctl.profile.load import profile_paths  # noqa: PLC0415 - a wrong command line costs no pydantic
+    from attnctl.report import get_renderer, summarize  # noqa: PLC0415
+    from attnctl.rules.check import check_profile  # noqa: PLC0415
+
+    renderer = get_renderer(format)
+    reports = [check_profile(path, seq_lens=seq_len or (), arch=arch) for path in profile_paths(paths)]
+    renderer.render(reports, sys.stdout)
+    sys.stdout.flush()  # before the summary, where both streams meet
+    summary = summarize(reports)
+    typer.echo(summary, err=True)
+    failed = summary.errors + (summary.warnings if strict else 0)
+    return ExitCode.FINDINGS if failed else ExitCode.OK
