@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -36,6 +37,8 @@ from attnctl_kernels.contract import Frozen, Outcome
 
 OnPhase = Callable[[Phase], None]
 _R = TypeVar("_R", bound=Frozen)
+
+CACHE_FOLDER_VARIABLE = "ATTNCTL_CACHE_DIR"  # where families keep what they compile
 
 _POLL_S = 0.25  # how often a silent worker's life and memory are looked at
 _BYE_S = 2.0
@@ -89,8 +92,11 @@ class WorkerLost(Exception):
 class Worker:
     """One worker process. ``spawn`` returns at once, so that several can import their frameworks together."""
 
-    def __init__(self, hello: Hello, deadlines: Deadlines, log_path: Path) -> None:
+    def __init__(
+        self, hello: Hello, deadlines: Deadlines, log_path: Path, environ: Mapping[str, str] | None = None
+    ) -> None:
         self._hello = hello
+        self._environ = environ or {}
         self._deadlines = deadlines
         self._log_path = log_path
         self._memory_limit = deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes())
@@ -109,7 +115,7 @@ class Worker:
         """Start the process; it begins to import the framework by itself."""
         if self._process is None:
             arguments, environ = _command(self._hello)
-            self._process = WorkerProcess(arguments, self._log_path, environ)
+            self._process = WorkerProcess(arguments, self._log_path, {**self._environ, **environ})
 
     def start(self) -> Environment:
         """Spawn if need be, then open the device.
@@ -130,7 +136,11 @@ class Worker:
             Unavailable: the worker answered :class:`Failed`.
             WorkerLost: no reply will come.
         """
-        reply = self._exchange(request, on_phase)
+        try:
+            reply = self._exchange(request, on_phase)
+        except BaseException:  # Ctrl-C too: nobody is left to read the answer
+            self.kill()
+            raise
         if isinstance(reply, Failed):
             self.kill()
             if reply.extra:
@@ -234,13 +244,17 @@ def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
     return ("--family", hello.family), {}
 
 
-def log_paths(folder: Path, stem: str) -> Callable[[], Path]:
-    """Names for the logs of successive workers, unique among processes of this machine."""
-    count = 0
+class WorkerPlace:
+    """Where the workers of one command leave their logs and find their caches: below the state folder."""
 
-    def name() -> Path:
-        nonlocal count
-        count += 1
-        return folder / f"{stem}-{os.getpid()}-{count}.log"
+    def __init__(self, state_dir: Path, stem: str) -> None:
+        self._logs = state_dir.absolute() / "logs"
+        self._stem = f"{stem}-{os.getpid()}"
+        self._count = itertools.count(1)  # safe among threads
+        cache = os.environ.get(CACHE_FOLDER_VARIABLE) or str(state_dir.absolute() / "cache")
+        self._environ = {CACHE_FOLDER_VARIABLE: cache}
 
-    return name
+    def worker(self, hello: Hello, deadlines: Deadlines) -> Worker:
+        """A worker with a log file of its own."""
+        log_path = self._logs / f"{self._stem}-{next(self._count)}.log"
+        return Worker(hello, deadlines, log_path, self._environ)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from attnctl.gpu import memory
-from attnctl.gpu.client import Worker, WorkerLost, log_paths
+from attnctl.gpu.client import Worker, WorkerLost, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import Compile, CompileReply, Hello, Result
 from attnctl_kernels.contract import Candidate, Task
@@ -27,7 +27,7 @@ class CompilePool:
         self._deadlines = replace(
             deadlines, memory_bytes=deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes() / size)
         )
-        self._log_path = log_paths(state_dir / "logs", "compile")
+        self._place = WorkerPlace(state_dir, "compile")
         self._changed = threading.Condition()
         self._queue: deque[tuple[Task, Candidate]] = deque()
         self._done: deque[tuple[Task, Candidate, Result]] = deque()
@@ -125,7 +125,7 @@ class CompilePool:
 
     def _replacement(self, lost: Worker | None) -> Worker:
         """A fresh compile worker. It belongs to this thread, and dies with it."""
-        worker = Worker(self._hello, self._deadlines, self._log_path())
+        worker = self._place.worker(self._hello, self._deadlines)
         worker.spawn()
         with self._changed:
             if lost:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from attnctl.gpu.client import OnPhase, Worker, WorkerLost, log_paths
+from attnctl.gpu.client import OnPhase, Worker, WorkerLost, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lock import DeviceLock
 from attnctl.gpu.protocol import (
@@ -55,7 +55,7 @@ class Measurer:
         """
         self._hello = hello
         self._deadlines = deadlines
-        self._log_path = log_paths(state_dir / "logs", "worker")
+        self._place = WorkerPlace(state_dir, "worker")
         self._on_phase = on_phase
         self._warm: deque[Worker] = deque()
         self._prepare: Prepare | None = None
@@ -120,7 +120,7 @@ class Measurer:
     def warm_up(self, count: int) -> None:
         """Spawn processes up to ``count``: they import the framework, but do not open the device yet."""
         while len(self._warm) < count:
-            worker = Worker(self._hello, self._deadlines, self._log_path())
+            worker = self._place.worker(self._hello, self._deadlines)
             worker.spawn()
             self._warm.append(worker)
 
@@ -130,7 +130,7 @@ class Measurer:
         A contender that kills or hangs the process is put under ``failed``, and the others start again without it.
 
         Raises:
-            Unavailable: the process was lost, and no single contender is to blame.
+            Unavailable: the process was lost twice with no single contender to blame.
         """
         if self._prepare is None:
             raise RuntimeError("prepare() comes first")
@@ -140,6 +140,7 @@ class Measurer:
             task=task.model_copy(update={"seed": task.seed + self._finals_held}), cache=self._prepare.cache
         )
         failed: dict[str, Result] = {}
+        unexplained = False
         while True:
             rest = tuple(each for each in contenders if each.name not in failed)
             if not rest:
@@ -149,9 +150,12 @@ class Measurer:
                     worker.request(fresh_seed, PreparedReply)
                     reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self._on_phase)
             except WorkerLost as lost:
-                if lost.subject is None:
+                if lost.subject is not None:
+                    failed[lost.subject] = lost.as_result()
+                elif unexplained:
                     raise lost.as_unavailable() from None
-                failed[lost.subject] = lost.as_result()
+                else:
+                    unexplained = True
                 continue
             culprits = {name for name, result in reply.failed.items() if result.poisoned}
             failed |= reply.failed
@@ -184,7 +188,7 @@ class Measurer:
                 break
             worker.kill()
         else:
-            worker = Worker(self._hello, self._deadlines, self._log_path())
+            worker = self._place.worker(self._hello, self._deadlines)
         try:
             return worker, worker.start()
         except WorkerLost as lost:

@@ -63,8 +63,16 @@ class Attempt:
                 notes = self.probes.run(candidate, self._sparse_block(candidate))
                 check = check.model_copy(update={"notes": check.notes + notes})
         with self._in_phase("timing"):
-            timing = screen(setup.device, call.run, setup.cache, request.best_us, request.max_samples)
-            checker.check_again("the last timed run")
+            timing = screen(
+                setup.device,
+                call.run,
+                setup.cache,
+                best_us=request.best_us,
+                max_samples=request.max_samples,
+                between=checker.watch if setup.cache == "cold" else None,  # watching evicts what warm runs rely on
+            )
+            checker.watch()
+            checker.check_watched()
         return Result(outcome=Outcome.OK, timing=timing, check=check, seconds=self._seconds)
 
     def _bound(self, candidate: Candidate, subject: str | None = None) -> tuple[Call, Checker]:

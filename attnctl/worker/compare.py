@@ -46,9 +46,17 @@ def require_finite(name: str, got: Tensor, ignore: Tensor | None = None) -> None
 
 
 def deviation(got: Tensor, want: Tensor) -> Deviation:
-    """How far ``got`` is from ``want``. Tensors of four dimensions have rows; LSE's rows are single elements.
+    """How far ``got`` is from ``want``."""
+    rms, rows = relative_errors(got, want)
+    worst = int(rows.flatten().argmax())  # NaN counts as the largest
+    return Deviation(rms=float(rms), worst_row=float(rows.flatten()[worst]), at=_index(worst, rows.shape))
 
-    Where ``want`` is minus infinity (LSE of a row without visible keys) any value but NaN is right.
+
+def relative_errors(got: Tensor, want: Tensor) -> tuple[Tensor, Tensor]:
+    """RMS error over all, and per row, on the tensors' device: nothing here waits for it.
+
+    Tensors of four dimensions have rows; LSE's rows are single elements. Where ``want`` is minus infinity (LSE of a
+    row without visible keys) any value but NaN is right. Where ``want`` is zero everywhere, errors are absolute.
     """
     precise = torch.promote_types(want.dtype, torch.float32)
     got, want = got.to(precise), want.to(precise)
@@ -59,13 +67,8 @@ def deviation(got: Tensor, want: Tensor) -> Deviation:
     total = error.mean()
     if want.ndim == 4:
         squares, error = squares.mean(-1), error.mean(-1)
-    rows = error / squares.clamp(min=scale)
-    if not float(scale):  # the reference is zero everywhere: any error is relative to 1
-        scale, rows = torch.ones_like(scale), error
-    worst = int(rows.flatten().argmax())  # NaN counts as the largest
-    return Deviation(
-        rms=float((total / scale).sqrt()), worst_row=float(rows.flatten()[worst].sqrt()), at=_index(worst, rows.shape)
-    )
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    return (total / scale).sqrt(), (error / squares.clamp(min=scale)).sqrt()
 
 
 def _index(flat: int, shape: torch.Size) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Small problems that bring out what the task's own mask may never ask of a candidate.
 
 A dense problem of whole tiles; a dense one with a tail; and block lists with a row that sees nothing, rows that see one
-block, and a column that nobody sees, whose keys are NaN. They use the candidate's own config, so a compiled family would
-have to compile it once per probe: there they run on request only.
+block, and a column that nobody sees, whose keys are NaN. They use the candidate's own config, so a compiled family
+would have to compile it once per probe: there they run on request only.
 """
 
 from __future__ import annotations

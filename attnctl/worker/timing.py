@@ -21,7 +21,13 @@ _BATCH_CALLS = 32
 
 
 def screen(
-    device: Device, run: Run, cache: CachePolicy, best_us: float | None = None, max_samples: int = 2000
+    device: Device,
+    run: Run,
+    cache: CachePolicy,
+    *,
+    best_us: float | None = None,
+    max_samples: int = 2000,
+    between: Run | None = None,
 ) -> Timing:
     """At least 30 samples and about 100 ms of kernel time, but no more than a second.
 
@@ -31,7 +37,7 @@ def screen(
     estimates: list[float] = []
     end = time.monotonic() + _ESTIMATE_BUDGET_S
     while len(estimates) < _ESTIMATE_CALLS and (not estimates or time.monotonic() < end):
-        estimates += device.sample_us([run], cache)
+        estimates += device.sample_us([run], cache, between)
     if best_us is not None and min(estimates) > _GIVE_UP_RATIO * best_us:
         return _timing(estimates, cache, gave_up=True)
 
@@ -40,7 +46,7 @@ def screen(
     samples: list[float] = []
     end = time.monotonic() + _WALL_TIME_S
     while not _enough(samples, max_samples, late=time.monotonic() >= end):
-        samples += device.sample_us([run] * min(batch, max_samples - len(samples)), cache)
+        samples += device.sample_us([run] * min(batch, max_samples - len(samples)), cache, between)
     return _timing(samples, cache)
 
 

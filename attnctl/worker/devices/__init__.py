@@ -40,8 +40,11 @@ class Device(ABC):
     def synchronize(self) -> None: ...
 
     @abstractmethod
-    def sample_us(self, runs: Sequence[Run], cache: CachePolicy) -> list[float]:
-        """Latency of each of ``runs``, called once in this order with no host synchronisation in between."""
+    def sample_us(self, runs: Sequence[Run], cache: CachePolicy, between: Run | None = None) -> list[float]:
+        """Latency of each of ``runs``, called once in this order with no host synchronisation in between.
+
+        ``between`` is called after each of them, outside what is timed. It must not synchronise either.
+        """
 
     @abstractmethod
     def healthy(self) -> bool:

@@ -23,7 +23,7 @@ class TorchCpu(Device):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._threads = len(os.sched_getaffinity(0))
+        self._threads = _threads()
         torch.set_num_threads(self._threads)
         self._cache_bytes = _last_level_cache_bytes()
         self._flush = torch.zeros(min(self._cache_bytes, _FLUSH_LIMIT) // 4, dtype=torch.int32)
@@ -39,7 +39,7 @@ class TorchCpu(Device):
     def synchronize(self) -> None:
         pass
 
-    def sample_us(self, runs: Sequence[Run], cache: CachePolicy) -> list[float]:
+    def sample_us(self, runs: Sequence[Run], cache: CachePolicy, between: Run | None = None) -> list[float]:
         samples = []
         for run in runs:
             if cache == "cold":
@@ -47,6 +47,8 @@ class TorchCpu(Device):
             begun = time.perf_counter_ns()
             run()
             samples.append((time.perf_counter_ns() - begun) / 1e3)
+            if between:
+                between()
         return samples
 
     def healthy(self) -> bool:
@@ -65,6 +67,13 @@ class TorchCpu(Device):
 def slug(name: str) -> str:
     """``AMD EPYC 7B13`` -> ``amd_epyc_7b13``: names a folder."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "unknown"
+
+
+def _threads() -> int:
+    """One per processor that this process may use; fewer if the user says so."""
+    usable = len(os.sched_getaffinity(0))
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(usable, int(wanted)) if wanted.isdecimal() and int(wanted) else usable
 
 
 def _model_name() -> str:

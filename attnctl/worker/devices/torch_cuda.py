@@ -45,7 +45,7 @@ class TorchCuda(Device):
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
-    def sample_us(self, runs: Sequence[Run], cache: CachePolicy) -> list[float]:
+    def sample_us(self, runs: Sequence[Run], cache: CachePolicy, between: Run | None = None) -> list[float]:
         """Events around each call, queued while the device waits.
 
         Without that wait, the start event of a call whose launch takes the host longer than the device would be
@@ -63,6 +63,8 @@ class TorchCuda(Device):
             start.record()
             run()
             end.record()
+            if between:
+                between()
         self._host_s = (time.perf_counter() - begun) / len(runs)
         self.synchronize()
         return [start.elapsed_time(end) * 1e3 for start, end in events]

@@ -1,0 +1,270 @@
+"""Plain attention in PyTorch, and the faults of ``spec.Fault`` around it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from attnctl_kernels import masks, reference
+from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, Mask, OutOfResources, Problem, Task
+
+_OOM_BYTES = 2 << 30
+_LEAK_BYTES = 10_000_000
+_FLAKY_EVERY = 20
+_TAIL_TILE = 64
+
+leaked: list[weakref.ref[Tensor]] = []  # what "leaks" has allocated in this process
+
+
+class Call:
+    def __init__(self, problem: Problem, inputs: Inputs, config: Mapping[str, object]) -> None:
+        self.problem = problem
+        self.inputs = inputs
+        self.fault = str(config["fault"])
+        self.delay_s = int(config["delay_us"]) / 1e6
+        self.runs = 0
+        self.buffers = _empty_outputs(problem, inputs)
+        self.totals = {name: torch.zeros_like(each) for name, each in self.buffers.items()}
+        classes = masks.classify(problem.mask, problem.seqlen_q, problem.seqlen_k, problem.seqlen_q, 1)
+        self.seen = torch.from_numpy(classes[0] != masks.EMPTY).to(inputs.q.device)
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        FAULTS.get(self.fault, right)(self)
+
+    def outputs(self) -> Mapping[str, Tensor]:
+        return self.buffers
+
+    def poison(self) -> None:
+        for buffer in self.buffers.values():
+            buffer.fill_(torch.nan)
+
+    def results(self, mask: Mask | None = None, *, skip_unseen: bool = True, pad_to: int = 1) -> dict[str, Tensor]:
+        """What a right kernel computes, or a kernel with another mask, that reads all keys, or pads them."""
+        mask = mask or self.problem.mask
+        q, k, v = self.inputs.q, self.inputs.k, self.inputs.v
+        if skip_unseen:  # a weight of 0 times NaN is NaN: keys that nobody sees must not be read
+            k, v = (torch.where(self.seen[:, None, None], each, 0) for each in (k, v))
+        if padding := -k.shape[1] % pad_to:
+            k, v = (torch.nn.functional.pad(each, (0, 0, 0, 0, 0, padding)) for each in (k, v))
+        scale = self.problem.softmax_scale
+        if self.inputs.dout is None:
+            out, lse = reference.plain(q, k, v, mask, scale)
+            return {"out": out, "lse": lse}
+        dq, dk, dv = reference.plain_backward(q, k, v, self.inputs.dout, mask, scale)
+        keys = self.inputs.k.shape[1]
+        return {"dq": dq, "dk": dk[:, :keys], "dv": dv[:, :keys]}
+
+    def write(self, results: Mapping[str, Tensor], rows: slice = slice(None)) -> None:
+        for name, result in results.items():
+            target, source = self.buffers[name], result
+            if target.ndim == 4:
+                target[:, rows] = source[:, rows]
+            else:
+                target[..., rows] = source[..., rows]
+
+
+def right(call: Call) -> None:
+    call.write(call.results())
+
+
+def nan_fast(call: Call) -> None:
+    call.poison()
+
+
+def ignores_sparsity(call: Call) -> None:
+    call.write(call.results(Mask()))
+
+
+def reads_unseen(call: Call) -> None:
+    call.write(call.results(skip_unseen=False))
+
+
+def illegal(call: Call) -> None:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def device_assert(call: Call) -> None:
+    call.inputs.q.flatten()[torch.tensor([call.inputs.q.numel()], device=call.inputs.q.device)]
+
+
+def abort(call: Call) -> None:
+    os.abort()
+
+
+def exits(call: Call) -> None:
+    os._exit(3)
+
+
+def orphan(call: Call) -> None:
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(3)
+
+
+def hang(call: Call) -> None:
+    os.write(1, b"about to hang\n")
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # as a compiler would
+    time.sleep(600)
+
+
+def hang_deaf(call: Call) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    time.sleep(600)
+
+
+def oom(call: Call) -> None:
+    taken = []
+    while sum(each.numel() for each in taken) < _OOM_BYTES:
+        taken.append(torch.ones(32 << 20, dtype=torch.uint8))
+        time.sleep(0.05)
+    raise MemoryError(f"nobody stopped this at {_OOM_BYTES} bytes")
+
+
+def memory_error(call: Call) -> None:
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def launch_refused(call: Call) -> None:
+    raise OutOfResources("232449 bytes of shared memory, 232448 are available")
+
+
+def writes_first_half(call: Call) -> None:
+    call.write(call.results(), slice(None, call.problem.seqlen_q // 2))
+
+
+def writes_second_half(call: Call) -> None:
+    call.write(call.results(), slice(call.problem.seqlen_q // 2, None))
+
+
+def accumulates(call: Call) -> None:
+    for name, result in call.results().items():
+        call.buffers[name] += result
+
+
+def accumulates_inside(call: Call) -> None:
+    for name, result in call.results().items():
+        call.totals[name] += result
+    call.write(call.totals)
+
+
+def flaky(call: Call) -> None:
+    right(call)
+    if call.runs % _FLAKY_EVERY == 0:
+        for buffer in call.buffers.values():
+            buffer[0, -1] = 1.0
+
+
+def tail_zero_weight(call: Call) -> None:
+    call.write(call.results(pad_to=_TAIL_TILE))
+
+
+def writes_inputs(call: Call) -> None:
+    right(call)
+    call.inputs.k.mul_(0.5)
+
+
+def wrong_row(call: Call) -> None:
+    right(call)
+    for buffer in call.buffers.values():
+        buffer[-1, -1, -1] = 0.0
+
+
+def prints(call: Call) -> None:
+    os.write(1, b'{"reply": "result", "outcome": "ok"}\n' * 2000)
+    right(call)
+
+
+def leaks(call: Call) -> None:
+    class Refusal(RuntimeError):
+        def __init__(self, payload: Tensor) -> None:
+            super().__init__("refused, and holding on to it")
+            self.payload = payload
+            self.myself = self
+
+    payload = torch.ones(_LEAK_BYTES, dtype=torch.uint8)
+    leaked.append(weakref.ref(payload))
+    raise Refusal(payload)
+
+
+FAULTS: dict[str, Callable[[Call], None]] = {
+    each.__name__: each
+    for each in (
+        nan_fast,
+        ignores_sparsity,
+        reads_unseen,
+        illegal,
+        device_assert,
+        abort,
+        exits,
+        orphan,
+        hang,
+        hang_deaf,
+        oom,
+        memory_error,
+        launch_refused,
+        writes_first_half,
+        writes_second_half,
+        accumulates,
+        accumulates_inside,
+        flaky,
+        tail_zero_weight,
+        writes_inputs,
+        wrong_row,
+        prints,
+        leaks,
+    )
+}
+
+
+class FaultyLauncher:
+    framework = "torch"
+    compiles = True
+
+    def available(self, arch: str | None) -> str | None:
+        return None
+
+    def versions(self) -> dict[str, str]:
+        return {"faulty": "1"}
+
+    def compile(self, task: Task, candidate: Candidate) -> Compiled | None:
+        match candidate.config["fault"]:
+            case "compile_error":
+                raise CompileError("tile 7 is not supported")
+            case "compile_abort":
+                os.abort()
+            case "compile_hang":
+                time.sleep(600)
+            case "compile_oom":
+                oom(None)
+        return Compiled(seconds=0.0, binary=candidate.key)
+
+    def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> Call:
+        if candidate.config["fault"] == "bind_error":
+            raise ValueError("tile 7 does not divide 128\nsecond line")
+        call = Call(task.problem, inputs, candidate.config)
+        if candidate.config["fault"] == "wrong_shape":
+            call.buffers["out"] = call.buffers["out"].transpose(1, 2).contiguous()
+            call.fault = "nan_fast"
+        return call
+
+
+def _empty_outputs(problem: Problem, inputs: Inputs) -> dict[str, Tensor]:
+    if inputs.dout is not None:
+        return {"dq": torch.empty_like(inputs.q), "dk": torch.empty_like(inputs.k), "dv": torch.empty_like(inputs.v)}
+    out = inputs.q.new_empty(*inputs.q.shape[:3], problem.head_dim_v)
+    lse = torch.empty(problem.batch_size, problem.num_heads_q, problem.seqlen_q, device=inputs.q.device)
+    return {"out": out, "lse": lse}
+
+
+LAUNCHER = FaultyLauncher()
