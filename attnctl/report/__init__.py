@@ -41,7 +41,7 @@ class Summary:
 def summarize(reports: Sequence[Report]) -> Summary:
     return Summary(
         files=len(reports),
-        problems=sum(report.problems for report in reports),
+        problems=sum(report.problem_count for report in reports),
         errors=sum(report.errors for report in reports),
         warnings=sum(report.warnings for report in reports),
     )

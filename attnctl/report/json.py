@@ -29,8 +29,8 @@ VERSION = 1
 def render(reports: Sequence[Report], out: TextIO) -> None:
     files = [
         {
-            "path": report.path,
-            "problems": report.problems,
+            "path": str(report.path),
+            "problems": report.problem_count,
             "errors": report.errors,
             "warnings": report.warnings,
         }

@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -30,8 +31,8 @@ RAGGED = Finding(
 SPILLS = replace(RAGGED, code="PAL-H003", severity=Severity.WARNING, why="", fix="", fixes=())
 
 
-def checked(path, findings=(), problems=0):
-    return Report(path, None, tuple(findings), problems)
+def checked(path, findings=(), problem_count=0):
+    return Report(Path(path), None, tuple(findings), problem_count)
 
 
 REPORTS = [checked("profiles/ranker.yaml", (RAGGED, SPILLS), 2), checked("profiles/good.yaml", (), 1)]
