@@ -9,6 +9,7 @@ start with an underscore, and the two in ``SHARED``, are not commands.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -19,6 +20,7 @@ from typing import Any, Never
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+import attnctl.cli
 from attnctl._version import __version__
 from attnctl.errors import AttnctlError, ExitCode
 
@@ -37,6 +39,10 @@ class LazyCommand(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return load(str(self.name)).make_context(info_name, args, parent=parent, **extra)
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The whole first sentence: a list of commands may wrap, but half a sentence helps nobody."""
+        return " ".join((self.help or "").partition("\n\n")[0].split())
+
 
 class Commands(TyperGroup):
     """Exceptions that click would give a code of its own are mapped before it sees them."""
@@ -52,9 +58,8 @@ class Commands(TyperGroup):
 
 def command_files() -> Iterator[Path]:
     """The files that hold commands, by name."""
-    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-        if path.stem not in SHARED:
-            yield path
+    for folder in attnctl.cli.__path__:
+        yield from (path for path in sorted(Path(folder).glob("[a-z]*.py")) if path.stem not in SHARED)
 
 
 def docstring(path: Path) -> str:
@@ -112,6 +117,8 @@ def fail(message: str, hint: str = "") -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    # Looking for plugins in all installed packages takes pydantic longer than a validation takes us.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         code = commands().main(args, prog_name="attnctl", standalone_mode=False)
         sys.stdout.flush()
@@ -148,6 +155,8 @@ def unexpected(error: Exception) -> int:
 
 def main() -> Never:
     """The ``attnctl`` executable."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     code = run()
     if code == OUTPUT_CLOSED:
         # The interpreter flushes stdout once more on exit, and would complain.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 Profiles = Annotated[
-    list[Path], typer.Argument(metavar="PATH...", show_default=False, help="Profiles, or folders that hold profiles.")
+    list[Path], typer.Argument(metavar="PATH", show_default=False, help="Profiles, or folders that hold profiles.")
 ]
 OneProfile = Annotated[Path, typer.Argument(metavar="PROFILE", show_default=False, help="A profile.")]
 SeqLens = Annotated[

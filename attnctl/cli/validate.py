@@ -15,6 +15,7 @@ import typer
 
 from attnctl.cli.options import Profiles, SeqLens
 from attnctl.errors import ExitCode
+from attnctl.report import get_renderer, renderer_names, summarize
 
 
 def validate(
@@ -22,12 +23,11 @@ def validate(
     seq_len: SeqLens = None,
     arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Instead of the profile's arch: sm_90, ...")] = None,
     format: Annotated[  # noqa: A002 - the option's name
-        str, typer.Option("--format", metavar="NAME", help="text, json or github.")
+        str, typer.Option("--format", metavar="NAME", help=f"One of: {', '.join(renderer_names())}.")
     ] = "text",
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
 ) -> ExitCode:
     from attnctl.profile.load import profile_paths  # noqa: PLC0415 - a wrong command line costs no pydantic
-    from attnctl.report import get_renderer, summarize  # noqa: PLC0415
     from attnctl.rules.check import check_profile  # noqa: PLC0415
 
     renderer = get_renderer(format)
