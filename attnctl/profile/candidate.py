@@ -16,7 +16,7 @@ def case_of(case: Case, candidate: Candidate) -> Case:
         case,
         config=candidate.config,
         sparse_block=candidate.sparse_block,
-        given=frozenset(candidate.config),
+        given=frozenset(candidate.config) | {"sparse_block"},
         configs={**case.configs, case.pass_name: candidate.config},
         sparse_blocks={**case.sparse_blocks, case.pass_name: candidate.sparse_block},
     )

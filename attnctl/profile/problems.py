@@ -131,7 +131,7 @@ def _case(
         pass_name=pass_name,
         config=configs[pass_name],
         sparse_block=sparse_blocks[pass_name],
-        given=frozenset(given),
+        given=frozenset(given) | ({"sparse_block"} if profile.sparse_block_of(pass_name) else frozenset()),
         passes=profile.passes,
         configs=configs,
         sparse_blocks=sparse_blocks,

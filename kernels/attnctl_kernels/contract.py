@@ -159,8 +159,8 @@ class Case:
     """What a rule looks at: one problem, one pass, and the config that would run it.
 
     ``config`` is complete: parameters that the profile leaves out carry the kernel's own default.
-    ``given`` names the parameters that the profile wrote itself; ``configs`` and ``sparse_blocks`` hold all
-    passes of the profile, for rules about two passes at once.
+    ``given`` names the parameters that the profile wrote itself, and ``sparse_block`` if it wrote that; ``configs``
+    and ``sparse_blocks`` hold all passes of the profile, for rules about two passes at once.
     """
 
     family: str
