@@ -1,0 +1,116 @@
+"""Family ``fa4``: flash-attn-4's CuTe DSL kernels. Rules for all arches; forward on sm_90 can be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
+from attnctl_kernels.fa4 import cost, resources, tiles
+
+VERSION = "4.0.0b36"
+
+
+class ForwardConfig(BaseModel):
+    """The tile of the forward kernel, and two ways of ordering its work (sm_90 only)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    tile_m: int | None = None
+    tile_n: int | None = None
+    mma_pv_is_rs: bool | None = None
+    intra_wg_overlap: bool | None = None
+
+
+class BackwardConfig(BaseModel):
+    """The tile of the backward kernel, and the query tiles per sparse query block."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    tile_m: int | None = None
+    tile_n: int | None = None
+    subtile_factor: int | None = None
+
+
+class Fa4(Family):
+    name: ClassVar[str] = "fa4"
+    title: ClassVar[str] = "FlashAttention-4 (CuTe DSL)"
+    versions: ClassVar[tuple[str, ...]] = (VERSION,)
+    arches: ClassVar[tuple[str, ...]] = (
+        "sm_80",
+        "sm_86",
+        "sm_89",
+        "sm_90",
+        "sm_100",
+        "sm_103",
+        "sm_110",
+        "sm_120",
+    )
+    passes: ClassVar[tuple[PassName, ...]] = ("forward", "backward")
+    extra: ClassVar[str] = "fa4"
+
+    def config_model(self, pass_name: PassName) -> type[BaseModel]:
+        return ForwardConfig if pass_name == "forward" else BackwardConfig  # noqa: S105 - not a password
+
+    def default_config(
+        self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None
+    ) -> dict[str, Scalar]:
+        if pass_name == "backward":  # noqa: S105 - not a password
+            backward = tiles.backward_tile(problem, arch, sparse_block)
+            factor = (
+                {"subtile_factor": tiles.subtile_factor(backward, sparse_block)} if tiles.is_sparse(problem) else {}
+            )
+            return {**asdict(backward), **factor}
+        forward = tiles.forward_tile(problem, arch, sparse_block)
+        if arch != "sm_90":
+            return {"tile_m": forward.tile_m, "tile_n": forward.tile_n}
+        return asdict(forward)
+
+    def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
+        block = int(config["tile_m"]) * int(config.get("subtile_factor", 1)), int(config["tile_n"])
+        return block if tiles.is_sparse(problem) and min(block) > 0 else None
+
+    def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
+        """Forward on sm_90; backward takes its tiles from the kernel itself, there is nothing to pass."""
+        if (pass_name, arch) != ("forward", "sm_90"):
+            return {}
+        return {
+            "tile_m": tiles.SM90_TILES_M,
+            "tile_n": tuple(range(64, 193, tiles.GRANULE)),
+            "mma_pv_is_rs": (True, False),
+            "intra_wg_overlap": (True, False),
+        }
+
+    def resources(self, case: Case) -> tuple[Resource, ...]:
+        if not models(case):
+            return ()
+        groups = resources.warp_groups(case.config)
+        return (
+            Resource("shared memory", resources.smem_bytes(case.problem, case.config), resources.SMEM_LIMIT, "bytes"),
+            Resource(
+                "accumulators per MMA thread",
+                resources.accumulator_registers(case.problem, case.config),
+                resources.REGISTER_CAP[groups],
+                "registers",
+            ),
+        )
+
+    def predicted_cost(self, case: Case) -> float:
+        return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models(case) else 0.0
+
+
+def models(case: Case) -> bool:
+    """Whether the resource model covers the case: forward on sm_90 with a tile that the kernel can be built for."""
+    tile_m, tile_n = case.config.get("tile_m"), case.config.get("tile_n")
+    return (
+        (case.pass_name, case.arch) == ("forward", "sm_90")
+        and tile_m in tiles.SM90_TILES_M
+        and isinstance(tile_n, int)
+        and tile_n in range(tiles.GRANULE, tiles.MAX_TILE_N + 1, tiles.GRANULE)
+    )
+
+
+FAMILY = Fa4()
