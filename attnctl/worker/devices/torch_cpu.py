@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from attnctl.gpu.names import cpu_name
 from attnctl.gpu.protocol import CachePolicy
 from attnctl.worker.devices import Device, Run
 
@@ -30,7 +31,7 @@ class TorchCpu(Device):
 
     def facts(self) -> dict[str, Any]:
         return {
-            "device_name": f"cpu_{slug(_model_name())}",
+            "device_name": cpu_name(),
             "threads": self._threads,
             "l2_bytes": self._cache_bytes,
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -64,26 +65,11 @@ class TorchCpu(Device):
             square = (square @ square).clamp_(0, 1)
 
 
-def slug(name: str) -> str:
-    """``AMD EPYC 7B13`` -> ``amd_epyc_7b13``: names a folder."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "unknown"
-
-
 def _threads() -> int:
     """One per processor that this process may use; fewer if the user says so."""
     usable = len(os.sched_getaffinity(0))
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return min(usable, int(wanted)) if wanted.isdecimal() and int(wanted) else usable
-
-
-def _model_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("model name", "Model")):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return os.uname().machine
 
 
 def _last_level_cache_bytes() -> int:

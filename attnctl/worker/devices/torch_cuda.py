@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from attnctl.gpu.names import device_slug
 from attnctl.gpu.protocol import CachePolicy
 from attnctl.worker.devices import Device, Run
-from attnctl.worker.devices.torch_cpu import slug
 
 _HOLD_LIMIT_S = 0.05
 _HOLD_CLOCK_HZ = 2e9  # at or above any GPU's clock: a hold may last longer than asked, not shorter
@@ -34,7 +34,7 @@ class TorchCuda(Device):
         properties = self._properties
         uuid = getattr(properties, "uuid", None)
         return {
-            "device_name": slug(properties.name),
+            "device_name": device_slug(properties.name),
             "arch": f"sm_{properties.major}{properties.minor}",
             "uuid": f"GPU-{uuid}" if uuid else None,
             "num_sms": properties.multi_processor_count,

@@ -102,10 +102,6 @@ def abort(call: Call) -> None:
     os.abort()
 
 
-def exits(call: Call) -> None:
-    os._exit(3)
-
-
 def orphan(call: Call) -> None:
     if os.fork() == 0:
         time.sleep(600)
@@ -126,8 +122,8 @@ def hang_deaf(call: Call) -> None:
 def oom(call: Call) -> None:
     taken = []
     while sum(each.numel() for each in taken) < _OOM_BYTES:
-        taken.append(torch.ones(32 << 20, dtype=torch.uint8))
-        time.sleep(0.05)
+        taken.append(torch.ones(128 << 20, dtype=torch.uint8))
+        time.sleep(0.1)
     raise MemoryError(f"nobody stopped this at {_OOM_BYTES} bytes")
 
 
@@ -206,7 +202,6 @@ FAULTS: dict[str, Callable[[Call], None]] = {
         illegal,
         device_assert,
         abort,
-        exits,
         orphan,
         hang,
         hang_deaf,

@@ -20,7 +20,6 @@ Fault = Literal[
     "illegal",  # raises as CUDA does on an illegal access
     "device_assert",  # a real sticky CUDA error
     "abort",  # SIGABRT
-    "exits",  # leaves the process
     "orphan",  # exits, and a child of it holds the pipes open
     "hang",
     "hang_deaf",  # ignores SIGTERM
