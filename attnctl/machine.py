@@ -14,7 +14,7 @@ from pathlib import Path
 from attnctl import extras
 from attnctl._version import __version__
 from attnctl.errors import AttnctlError, MissingExtra
-from attnctl.gpu.client import Worker, WorkerLost
+from attnctl.gpu.client import Worker, WorkerLost, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import Hello
 from attnctl_kernels.contract import Family, join_words
@@ -74,7 +74,8 @@ def abilities(gpus: tuple[Gpu, ...], deadline_s: float = 90.0) -> list[Ability]:
     """One per family, by name. What cheap checks do not rule out is asked of a worker process."""
     found: dict[str, Ability] = {}
     workers: dict[str, tuple[Family, Hello, Worker]] = {}
-    with tempfile.TemporaryDirectory(prefix="attnctl-doctor-") as logs:
+    with tempfile.TemporaryDirectory(prefix="attnctl-doctor-") as folder:
+        place = WorkerPlace(Path(folder), "doctor")
         for name in family_names():
             try:
                 family = get_family(name)
@@ -86,7 +87,7 @@ def abilities(gpus: tuple[Gpu, ...], deadline_s: float = 90.0) -> list[Ability]:
                 found[name] = Ability(name, name, (), (), 0, None, f"cannot be loaded: {summary}", broken=True)
                 continue
             if not reason:
-                worker = Worker(hello, Deadlines(start=deadline_s), Path(logs, f"{name}.log"))
+                worker = place.worker(hello, Deadlines(start=deadline_s))
                 worker.spawn()  # all import their frameworks at once
                 workers[name] = family, hello, worker
         for name, (family, hello, worker) in workers.items():

@@ -1,0 +1,79 @@
+"""Benchmark a profile on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnctl.bench.gate import parse_band
+from attnctl.bench.plan import check_against, plans
+from attnctl.bench.result import Match
+from attnctl.bench.run import Say, run
+from attnctl.bench.settings import Settings
+from attnctl.errors import Unavailable, UsageError
+from attnctl.gpu.measurer import Measurer
+from attnctl.gpu.protocol import CachePolicy, Environment, Hello
+from attnctl.profile.load import Loaded
+from attnctl.profile.model import Profile
+from attnctl.state import state_dir
+from attnctl.tune.run import CPU, FIRST_GPU
+from attnctl_kernels.families import get_family
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    against: Sequence[str]
+    gate: bool
+    cycles: int
+    cache: CachePolicy
+    device: str | None = None  # "cpu", "cuda:0"; None: what the family runs on
+    tuned: Path | None = None  # where tuned profiles are; None: beside the profile
+
+
+def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
+    """One per problem and pass of a profile without errors, each as soon as it is measured.
+
+    Raises:
+        UsageError: the profile, or a name to compare with, makes no benchmark.
+        Unavailable: there is no such device, or a package is missing.
+    """
+    profile = loaded.profile
+    assert profile is not None
+    family = get_family(profile.family)
+    if not family.tunable:
+        raise UsageError(f"{loaded.path}: {family.name} has rules only, it cannot be measured")
+    check_against(options.against, family.name)
+    settings = Settings(
+        cycles=options.cycles,
+        cache=options.cache,
+        state_dir=state_dir(),
+        band=_band(loaded, profile) if options.gate else None,
+    )
+    device = options.device or (FIRST_GPU if family.arches else CPU)
+    hello = Hello(family=family.name, arch=profile.arch, device=device)
+    with Measurer(hello, settings.deadlines, settings.state_dir, on_wait=say) as measurer:
+        _check_arch(loaded, profile, measurer.environment)
+        if others := measurer.environment.other_processes:
+            say(f"other processes compute on {device}: {', '.join(map(str, others))}; times may be noisy")
+        for plan in plans(loaded, measurer.environment, options.against, options.tuned):
+            say(f"{loaded.path}: {plan.task.problem.slug} {plan.task.pass_name}")
+            yield run(plan, str(loaded.path), measurer, settings, say)
+
+
+def _band(loaded: Loaded, profile: Profile) -> float:
+    try:
+        return parse_band(profile.gate.max_regression)
+    except ValueError as error:
+        field, line, column = loaded.locate("gate.max_regression")
+        raise UsageError(f"{loaded.path}:{line}:{column}: {field}: {error}") from None
+
+
+def _check_arch(loaded: Loaded, profile: Profile, environment: Environment) -> None:
+    if profile.arch and environment.arch and profile.arch != environment.arch:
+        raise Unavailable(
+            f"{loaded.path}: is for {profile.arch}, and {environment.device_name} is {environment.arch}",
+            f"run it on {profile.arch}",
+        )

@@ -1,0 +1,104 @@
+"""Measure the configs on disk against the kernel's default, the incumbent or another family.
+
+What is on disk is the tuned config for this device; without one, the profile's own. The incumbent is the config that
+the profile gives. Everything is checked against a reference first, then timed in turn, in three fresh processes.
+
+With --gate, a regression beyond the profile's `gate.max_regression` exits with 1, and what this machine is too noisy
+to tell with 3. Exit code 4: no device, or a missing package.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnctl.cli.app import fail
+from attnctl.cli.options import Profiles
+from attnctl.errors import AttnctlError, ExitCode
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+
+
+class Cache(StrEnum):
+    COLD = "cold"
+    WARM = "warm"
+
+
+def bench(
+    paths: Profiles,
+    *,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            show_default=False,
+            help="default, incumbent, or another family; repeatable. Without it: default and incumbent.",
+        ),
+    ] = None,
+    gate: Annotated[bool, typer.Option("--gate", help="Fail on a regression.")] = False,
+    cycles: Annotated[int, typer.Option(min=1, help="Samples of each config in each of three processes.")] = 50,
+    output: Annotated[Format, typer.Option("--format", help="How to show it.")] = Format.TEXT,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="cpu, cuda:0, ... Without it: what the family runs on.")
+    ] = None,
+    cache: Annotated[Cache, typer.Option(help="State of the L2 cache before each sample.")] = Cache.COLD,
+    tuned: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where `tune --out` wrote. Without it: beside the profile.")
+    ] = None,
+) -> ExitCode:
+    from attnctl.bench.exit import exit_code, worst  # noqa: PLC0415 - a wrong command line costs no pydantic
+    from attnctl.bench.plan import DEFAULT, INCUMBENT  # noqa: PLC0415
+    from attnctl.bench.session import Options, matches  # noqa: PLC0415
+    from attnctl.profile.load import load, profile_paths  # noqa: PLC0415
+    from attnctl.report import _bench as report  # noqa: PLC0415
+    from attnctl.report import github, text  # noqa: PLC0415
+    from attnctl.rules.check import check_loaded  # noqa: PLC0415
+
+    options = Options(against or (DEFAULT, INCUMBENT), gate, cycles, cache.value, device, tuned)
+    found, codes = [], []
+    for path in profile_paths(paths):
+        loaded = load(path)
+        checked = check_loaded(loaded)
+        if checked.errors:
+            if output is Format.GITHUB:
+                github.render([checked], sys.stdout)
+            else:
+                text.render([checked], sys.stderr)
+            codes.append(ExitCode.FINDINGS)
+            continue
+        _, *place = loaded.locate("gate.max_regression")
+        try:
+            for match in matches(loaded, options, _say):
+                found.append(match)
+                codes.append(exit_code(match))
+                if output is Format.TEXT:
+                    _print((*report.text(match), ""))
+                elif output is Format.GITHUB:
+                    _print(report.commands(match, place))
+        except AttnctlError as error:
+            fail(error.message, error.hint)
+            codes.append(error.exit_code)
+    if output is Format.JSON:
+        _print([json.dumps(report.as_json(found), indent=2)])
+    return worst(codes)
+
+
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Each match as soon as it is there: a benchmark takes minutes."""
+    for line in lines:
+        typer.echo(line)
+    sys.stdout.flush()
