@@ -111,5 +111,10 @@ def _over(case: Case, kernel: Kernel, message: str, fits: Callable[[dict[str, An
         value = next((each for each in values if fits({**config, name: each})), None)
         if value:
             fixes.append(Fix(f"config.{name}", value))
-    smallest = f"{kernel.rows}: {GRANULE}, {kernel.columns}: {GRANULE}"
-    return Violation(f"config.{kernel.columns}", message, tuple(fixes), "" if fixes else f"start from {smallest}")
+    return Violation(f"config.{kernel.columns}", message, tuple(fixes), "" if fixes else _last_resort(case, kernel))
+
+
+def _last_resort(case: Case, kernel: Kernel) -> str:
+    if number(case, kernel.rows) > GRANULE or number(case, kernel.columns) > GRANULE:
+        return f"start from {kernel.rows}: {GRANULE}, {kernel.columns}: {GRANULE}"
+    return f"no block avoids this at head_dim={case.problem.head_dim}: {GRANULE} is the smallest"
