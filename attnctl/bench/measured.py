@@ -28,7 +28,6 @@ class Measured:
     plan: Plan
     environment: Environment
     prepared: Prepared
-    cycles: int
     processes: Processes
     failed: Mapping[str, str]  # by slot
     guests: tuple[Visit, ...]
@@ -41,8 +40,11 @@ class Measured:
     @property
     def dropped(self) -> float:
         """Share of the cycles that were dropped for the machine's state."""
-        total = sum(len(each) for each in self.processes)
-        return 1 - len(self.good) / total if total else 0.0
+        return 1 - len(self.good) / self.cycles if self.cycles else 0.0
+
+    @property
+    def cycles(self) -> int:
+        return sum(len(each) for each in self.processes)
 
     @property
     def good(self) -> list[Cycle]:

@@ -97,7 +97,9 @@ def _on_disk(loaded: Loaded, task: Task, case: Case, environment: Environment, t
     if isinstance(found, Miss):
         note = f"{found.reason} ({found.path}): the profile's own config is measured"
         return Plan(task, case, PROFILE, {PROFILE: profile_candidate(case)}, notes=[note])
-    tuned = Candidate(config=found.entry.config, sparse_block=found.entry.sparse_block)
+    fields = get_family(task.family).config_model(task.pass_name).model_fields
+    config = {name: found.entry.config[name] for name in fields if name in found.entry.config}  # the file sorts them
+    tuned = Candidate(config=config, sparse_block=found.entry.sparse_block)
     if isinstance(found, Hit):
         return Plan(task, case, TUNED, {TUNED: tuned}, stored=found.entry.latency, notes=list(found.notes))
     note = f"{found.path} is stale: {found.reason}; its stored time is not compared"

@@ -64,7 +64,7 @@ class Match:
     rows: tuple[Row, ...]
     density: float | None = None  # visible pairs over all pairs
     processes: int = 0
-    cycles: int = 0  # per process
+    cycles: int = 0  # in all processes together
     dropped: float = 0.0
     unstable: bool = False
     notes: tuple[str, ...] = ()

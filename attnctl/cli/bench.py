@@ -76,7 +76,7 @@ def bench(
                 text.render([checked], sys.stderr)
             codes.append(ExitCode.FINDINGS)
             continue
-        _, *place = loaded.locate("gate.max_regression")
+        _, line, column = loaded.locate("gate.max_regression")
         try:
             for match in matches(loaded, options, _say):
                 found.append(match)
@@ -84,7 +84,7 @@ def bench(
                 if output is Format.TEXT:
                     _print((*report.text(match), ""))
                 elif output is Format.GITHUB:
-                    _print(report.commands(match, place))
+                    _print(report.commands(match, (line, column)))
         except AttnctlError as error:
             fail(error.message, error.hint)
             codes.append(error.exit_code)

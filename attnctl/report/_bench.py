@@ -12,6 +12,7 @@ from attnctl.bench.result import Match, Row
 from attnctl.report import github
 from attnctl.report._table import table
 from attnctl.rules.finding import Finding
+from attnctl_kernels.contract import Candidate
 from attnctl_kernels.rule import Severity
 
 JSON_VERSION = 1
@@ -33,7 +34,7 @@ def text(match: Match) -> Iterator[str]:
     compared = next((row.comparison for row in match.rows if row.comparison and row.interleaved), None)
     if compared:
         yield (
-            f"ratio = time of {head.name} / time of the row. {match.processes} processes of {match.cycles} cycles, "
+            f"ratio = time of {head.name} / time of the row. {match.cycles} cycles in {match.processes} processes, "
             f"noise floor {compared.floor:.1%}, margin {compared.margin:.1%}"
         )
     if any(row.comparison and not row.interleaved for row in match.rows):
@@ -46,7 +47,7 @@ def text(match: Match) -> Iterator[str]:
 
 def as_json(matches: Sequence[Match]) -> dict[str, Any]:
     """Stable: fields are only ever added. Numbers that are not finite are null."""
-    return {"version": JSON_VERSION, "matches": [_finite(asdict(match)) for match in matches]}
+    return {"version": JSON_VERSION, "matches": [_plain(asdict(match)) for match in matches]}
 
 
 def commands(match: Match, place: tuple[int, int]) -> Iterator[str]:
@@ -85,11 +86,13 @@ def _significant(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    if isinstance(value, Candidate):
+        return value.model_dump(mode="json")
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
