@@ -287,7 +287,10 @@ def _syntax(path: str, error: yaml.YAMLError, data: bytes) -> Finding:
     mark, context_mark = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     if context_mark and (mark is None or mark.index >= len(data)):
         mark = context_mark  # a bracket or quote that is never closed: where it opens, not the end of the file
-    place = (min(mark.line + 1, len(data.splitlines())), mark.column + 1) if mark else (1, 1)
+    place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    lines = data.decode("utf-8-sig").splitlines()
+    if place[0] > len(lines):
+        place = (len(lines), len(lines[-1]))  # the end of the file, on a line that an editor shows
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed")
     if "nesting depth" in problem:
         return files.nested_too_deep.finding(path, place, "", MAX_DEPTH)

@@ -84,7 +84,7 @@ class Faults:
     @property
     def full(self) -> bool:
         """Looking up the nearest name takes time, and nobody reads hundreds of findings."""
-        return len(self.found) >= MAX_FAULTS
+        return len(self.found) > MAX_FAULTS
 
     def add(
         self, rule: FormRule, path: FieldPath, *facts: object, wanted: str = "", at: FieldPath | None = None
@@ -145,7 +145,7 @@ class Faults:
         elsewhere: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """Everything that a model refused. ``below`` is where the model's mapping stands in the file."""
-        for each in error.errors(include_url=False, include_input=False)[:MAX_FAULTS]:
+        for each in error.errors(include_url=False, include_input=False)[: MAX_FAULTS + 1]:
             self.of_error(each, (*below, *each["loc"]), known, elsewhere)
 
     def of_error(
@@ -196,22 +196,20 @@ class Faults:
 def advise(ambiguous: Ambiguous, wanted: str) -> str:
     """What to write instead of a spelling that YAML readers read differently, for a field that wants ``wanted``."""
     numbers = [each for each in ambiguous.meant if not isinstance(each, bool)]
-    quoted = f"quote it: {json.dumps(ambiguous.text)}"
+    quoted = f"quote it: {json.dumps(shorten(ambiguous.text))}"
     if wanted == TEXT:
         return quoted
     if wanted == INTEGER:
         whole = [int(each) for each in numbers if float(each).is_integer()]
         return f"write {join_words(whole)}" if whole else f"{INTEGER} is wanted here, in decimal"
     if wanted == NUMBER:
-        return (
-            f"write {join_words([spell(each) for each in numbers])}" if numbers else "a decimal number is wanted here"
-        )
+        return f"write {join_words(ambiguous.spelled)}" if numbers else "a decimal number is wanted here"
     if wanted == SWITCH:
         switches = [spell(each) for each in ambiguous.meant if isinstance(each, bool)]
         return f"write {join_words(switches or ['true', 'false'])}"
     if wanted:
         return f"{wanted} is wanted here"
-    return f"write {join_words([spell(each) for each in ambiguous.meant])}, or {quoted}" if ambiguous.meant else quoted
+    return f"write {join_words(ambiguous.spelled)}, or {quoted}" if ambiguous.meant else quoted
 
 
 def shorten(text: str, limit: int = 40) -> str:

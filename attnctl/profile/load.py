@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -160,7 +161,7 @@ def _findings(faults: Faults) -> tuple[Finding, ...]:
 
 def _spelling(document: Document, wanted: dict[tuple[str | int, ...], str]) -> Iterable[Fault]:
     """Scalars that YAML readers read differently, each with what its field wants to be written."""
-    for path, ambiguous in document.ambiguous.items():
+    for path, ambiguous in islice(document.ambiguous.items(), MAX_FAULTS + 1):
         if path in document.flawed:
             continue
         # No complaint: the field takes text. One about something around it: what the field wants is not known.

@@ -54,6 +54,8 @@ def _check_listed(faults: Faults, path: FieldPath, listed: Any, model: type[Base
         faults.wrong_type(path, LIST)
     else:
         for index, value in enumerate(listed):
+            if faults.full:
+                break
             if name == "sparse_block":
                 if not _is_pair(value):
                     faults.wrong_type((*path, index), PAIR)

@@ -29,6 +29,7 @@ Kind = Literal["boolean word", "number", "date"]
 
 _BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
 _BASED = re.compile(r"[-+]?0(?:x[0-9a-fA-F_]+|o[0-7_]+|b[01_]+)")
+_EXPONENT = re.compile(r"([-+]?)([0-9]*)\.?([0-9]*)[eE]([-+]?[0-9]+)")
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _REFUSED: tuple[tuple[re.Pattern[str], Kind, str], ...] = (
     (
@@ -66,6 +67,16 @@ class Ambiguous:
     fault: str
     meant: tuple[bool | int | float, ...] = ()
 
+    @property
+    def spelled(self) -> list[str]:
+        """How to write what is meant; an exponent stays one."""
+        parts = _EXPONENT.fullmatch(self.text)
+        if not (parts and self.meant):
+            return [spell(each) for each in self.meant]
+        sign, whole, fraction, power = parts.groups()
+        signed = power if power[0] in "+-" else f"+{power}"
+        return [f"{sign}{whole.lstrip('0') or '0'}.{fraction or '0'}e{signed}"]
+
 
 def resolve(text: str) -> Any:
     """The value of a plain scalar: None, a bool, an int, a float, the text itself, or :class:`Ambiguous`."""
@@ -100,7 +111,7 @@ def _meanings(text: str) -> tuple[int | float, ...]:
     if _BASED.fullmatch(text):
         return _numbers(text, 0)
     octal = _numbers(text, 8) if _OCTAL.fullmatch(text) else ()
-    return _numbers(text) + octal
+    return tuple(dict.fromkeys(_numbers(text) + octal))
 
 
 def _numbers(text: str, base: int = 10) -> tuple[int | float, ...]:

@@ -12,7 +12,7 @@ from attnctl.profile.problems import cases_of, drafts_of, problems
 from attnctl.rules.finding import Finding
 from attnctl.rules.registry import general_rules, target_rules
 from attnctl.rules.wording import fix_sentence
-from attnctl_kernels.contract import Case, Problem
+from attnctl_kernels.contract import Case, PassName, Problem
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Rule, Severity, Violation, check
 
@@ -113,7 +113,7 @@ class _Merged:
         ]
         return tuple(sorted(merged, key=lambda each: (each.line, each.column, each.code)))
 
-    def _finding(self, index: int, pass_name: str, rule: Rule, violation: Violation) -> Finding:
+    def _finding(self, index: int, pass_name: PassName, rule: Rule, violation: Violation) -> Finding:
         field, line, column = self.loaded.locate(violation.field, index, pass_name)
 
         def name(logical: str) -> str:

@@ -48,7 +48,7 @@ def head_dim_equal_to_length(case: Case) -> Iterator[Violation]:
     128`.
     """
     problem = case.problem
-    lengths = {problem.seqlen_q: "seqlen_q", problem.seqlen_k: "seqlen_k"}
+    lengths = {problem.seqlen_k: "seqlen_k", problem.seqlen_q: "seqlen_q"}
     sizes = {"head_dim": problem.head_dim}
     if problem.head_dim_v != problem.head_dim:
         sizes["head_dim_v"] = problem.head_dim_v
