@@ -14,6 +14,7 @@ TENSOR_OPS = 4096
 EXPONENTIALS = 16
 L2_BYTES = 40
 MASK_CYCLES = 2  # per element of a partial block, spread over the threads of an SM: predicate and select
+VISIT_CYCLES = 100  # barriers, and row maxima across threads, whatever the tile
 TILE_CYCLES = 1500  # prologue and epilogue of a query tile
 EXPOSED = {1: 1.0, 2: 0.35, 3: 0.3}  # share of the softmax that is not hidden, by MMA warp groups taking turns
 
@@ -30,7 +31,7 @@ def predicted_cost(problem: Problem, config: Config, sparse_block: SparseBlock |
         softmax /= 2
     traffic = tile_n * (padded(problem.head_dim) + padded(problem.head_dim_v)) * problem.element_bytes / L2_BYTES
     stored = 0.0 if config.get("mma_pv_is_rs", True) else elements * problem.element_bytes / 128
-    per_visit = max(products, traffic) + softmax + stored
+    per_visit = max(products, traffic) + softmax + stored + VISIT_CYCLES
     over = resources.accumulator_registers(problem, config) / resources.REGISTER_CAP[groups]
     per_visit *= max(1.0, over) ** 2
     per_mask = elements * MASK_CYCLES / 128 / groups

@@ -39,6 +39,11 @@ MODULES = {
 }
 
 
+def missing_packages() -> list[str]:
+    """What must be installed before flash-attn-4 can be imported."""
+    return [package for module, package in MODULES.items() if util.find_spec(module) is None]
+
+
 class ForwardCall:
     """The compiled kernel with its arguments made once: ``run`` is one foreign call."""
 
@@ -65,10 +70,11 @@ class ForwardCall:
 
 class Fa4Launcher:
     framework = "torch"
+    compiles = True
 
     def available(self, arch: str | None) -> str | None:
         """None if forward can run here; otherwise one sentence saying what is missing."""
-        missing = [package for module, package in MODULES.items() if util.find_spec(module) is None]
+        missing = missing_packages()
         if missing:
             return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
         if arch not in (None, ARCH):
@@ -149,7 +155,7 @@ def _launch(problem: Problem, candidate: Candidate, inputs: Inputs, device: torc
     Raises:
         CompileError: tracing or compiling failed.
     """
-    kernel = _kernel()
+    kernel = forward_entry()
     config = candidate.config
     out = torch.empty((*inputs.q.shape[:3], problem.head_dim_v), dtype=inputs.q.dtype, device=device)
     lse_shape = (problem.batch_size, problem.num_heads_q, problem.seqlen_q)
@@ -176,7 +182,7 @@ def _mask_arguments(problem: Problem, candidate: Candidate, device: torch.device
     predicate = predicates.predicate(problem)
     if predicate is None:
         return {}
-    from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch  # noqa: PLC0415 - after _kernel's environment
+    from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch  # noqa: PLC0415 - after forward_entry has set the environment
 
     block = candidate.sparse_block or (int(candidate.config["tile_m"]), int(candidate.config["tile_n"]))
     classes = masks.classify(problem.mask, problem.seqlen_q, problem.seqlen_k, *block)
@@ -232,7 +238,7 @@ def _fake_inputs(problem: Problem) -> Inputs:
 
 
 @cache
-def _kernel() -> Callable[..., Any]:
+def forward_entry() -> Callable[..., Any]:
     """flash-attn-4's forward entry: on-disk cache switched on, target named where there is no GPU to ask."""
     folder = Path(os.environ.get("ATTNCTL_CACHE_DIR") or ".attnctl/cache") / "fa4"
     os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] = "1"

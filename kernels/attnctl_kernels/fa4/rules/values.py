@@ -25,9 +25,11 @@ def block(case: Case) -> SparseBlock | None:
 
 
 def runs_on_sm90(problem: Problem) -> bool:
-    """Whether the head dimensions are ones that the sm_90 kernel takes; FA4-E001 says so otherwise."""
+    """Whether the sm_90 kernel takes the type and the head dimensions; FA4-E001 and FA4-E004 say so otherwise."""
     dims = (problem.head_dim, problem.head_dim_v)
-    return all(HEAD_DIM_GRANULE <= dim <= MAX_HEAD_DIM and dim % HEAD_DIM_GRANULE == 0 for dim in dims)
+    return problem.element_bytes == 2 and all(
+        HEAD_DIM_GRANULE <= dim <= MAX_HEAD_DIM and dim % HEAD_DIM_GRANULE == 0 for dim in dims
+    )
 
 
 def nearest(value: int, legal: Iterable[int]) -> tuple[int, ...]:

@@ -1,0 +1,89 @@
+"""Config models, space, resources and predicted cost."""
+
+import math
+
+import pytest
+from fa4_cases import errors, make_case, make_problem
+from pydantic import ValidationError
+
+from attnctl_kernels.contract import Mask
+from attnctl_kernels.fa4.spec import FAMILY
+
+RANKER = Mask(pattern="history_candidate", history_len=6144)
+
+
+def candidates(problem):
+    space = FAMILY.space(problem, "forward", "sm_90")
+    for tile_m in space["tile_m"]:
+        for tile_n in space["tile_n"]:
+            for rs in space["mma_pv_is_rs"]:
+                for overlap in space["intra_wg_overlap"]:
+                    yield {"tile_m": tile_m, "tile_n": tile_n, "mma_pv_is_rs": rs, "intra_wg_overlap": overlap}
+
+
+def case_of(problem, config):
+    return make_case(problem, block=FAMILY.sparse_block(problem, "forward", config), **config)
+
+
+def test_forward_space_on_hopper_has_108_candidates():
+    problem = make_problem(8192, mask=RANKER)
+    assert math.prod(map(len, FAMILY.space(problem, "forward", "sm_90").values())) == 108
+    assert FAMILY.space(problem, "forward", "sm_100") == {}
+    assert FAMILY.space(problem, "backward", "sm_90") == {}
+
+
+@pytest.mark.parametrize(("head_dim", "runnable"), [(64, 108), (128, 90), (256, 16)])
+def test_rules_leave_what_can_run(head_dim, runnable):
+    """As on an H200: 18 refused launches at head_dim 128; 56 and 36 that do not compile at head_dim 256."""
+    problem = make_problem(8192, head_dim=head_dim, mask=Mask(pattern="sliding_window", window=2048))
+    kept = [each for each in candidates(problem) if not errors(case_of(problem, each))]
+    assert len(kept) == runnable
+
+
+def test_config_models_are_strict():
+    forward, backward = FAMILY.config_model("forward"), FAMILY.config_model("backward")
+    assert forward().model_dump(exclude_none=True) == {}
+    assert backward(tile_m=64, tile_n=128, subtile_factor=2).subtile_factor == 2
+    for bad in ({"tile_m": "128"}, {"tile_m": True}, {"tile_n": 128.0}, {"mma_pv_is_rs": 1}, {"tile_k": 64}):
+        with pytest.raises(ValidationError):
+            forward(**bad)
+
+
+def test_sparse_block_is_the_tile():
+    problem = make_problem(head_dim=64)
+    assert FAMILY.sparse_block(problem, "forward", {"tile_m": 192, "tile_n": 128}) == (192, 128)
+    assert FAMILY.sparse_block(problem, "backward", {"tile_m": 64, "tile_n": 128, "subtile_factor": 2}) == (128, 128)
+    assert FAMILY.sparse_block(make_problem(mask=Mask()), "forward", {"tile_m": 192, "tile_n": 128}) is None
+
+
+def test_resources_of_the_usual_tile():
+    """Worked by hand: Q 32768, K and V 131072, barriers 1024; S 64, O 64, P 32."""
+    smem, registers = FAMILY.resources(make_case(make_problem()))
+    assert (smem.used, smem.limit) == (164864, 232448)
+    assert (registers.used, registers.limit) == (160, 216)
+    assert FAMILY.resources(make_case(make_problem(), arch="sm_100")) == ()
+    assert FAMILY.resources(make_case(make_problem(), tile_m=96)) == ()
+
+
+def test_good_tiles_come_first():
+    """644 TFLOP/s against 357 on an H200; the model need not know numbers, only the order."""
+    problem = make_problem(8192, heads=16, batch_size=2, mask=RANKER)
+    costs = {
+        (config["tile_m"], config["tile_n"]): FAMILY.predicted_cost(case_of(problem, config))
+        for config in candidates(problem)
+        if config["mma_pv_is_rs"] and config["intra_wg_overlap"]
+    }
+    ranked = sorted(costs, key=costs.__getitem__)
+    assert ranked.index((128, 128)) < 5
+    assert costs[128, 128] < costs[192, 128]
+    assert costs[128, 128] < costs[64, 128]
+    assert costs[128, 128] < costs[128, 64]
+
+
+def test_cost_falls_with_density():
+    costs = [
+        FAMILY.predicted_cost(make_case(make_problem(8192, mask=Mask(pattern="sliding_window", window=window))))
+        for window in (8192, 2048, 256)
+    ]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < costs[0] / 4
