@@ -23,7 +23,9 @@ PROCESSES = 3
 MAX_PROCESSES = 6  # where three leave something open
 CYCLES = 50
 MIN_CYCLES = 15  # where the budget does not allow more
+_RIVALS = 2  # beside default and incumbent, however short the budget
 _CHECK_SAMPLES = 30  # only whether it is right matters
+_OVERHEAD = 2.0  # times the kernel: clearing the cache, reading clocks
 AGAIN = " again"  # the incumbent's second name
 
 
@@ -42,14 +44,16 @@ def baseline(space: Space, ranking: Sequence[OutcomeRecord]) -> Candidate:
     )
 
 
-def finalists(space: Space, ranking: Sequence[OutcomeRecord]) -> list[Candidate]:
+def finalists(space: Space, ranking: Sequence[OutcomeRecord]) -> list[OutcomeRecord]:
     """Default and incumbent, then the fastest."""
+    if not ranking:
+        return []
     limit = NEAR * _timing(ranking[0]).median_us
-    first = [each.candidate for each in ranking if each.candidate in space.required]
+    first = [each for each in ranking if each.candidate in space.required]
     near = [
-        each.candidate
+        each
         for place, each in enumerate(ranking)
-        if (place < TOP or _timing(each).median_us <= limit) and each.candidate not in first
+        if (place < TOP or _timing(each).median_us <= limit) and each not in first
     ]
     return [*first, *near][:MAX_FINALISTS]
 
@@ -61,6 +65,7 @@ class Finals:
     measurer: MeasurerLike
     recorder: Recorder
     seconds_left: Callable[[], float | None] = lambda: None  # None: no budget
+    startup_s: float = 0.0  # of a measuring process, inputs and reference included
     contenders: list[Contender] = field(default_factory=list)  # the baseline first, and last under another name
     processes: list[tuple[Cycle, ...]] = field(default_factory=list)
 
@@ -119,15 +124,16 @@ class Finals:
         ranking = ranked(list(self._recorded.outcomes.values()))
         if not ranking:
             raise NothingWorks
+        chosen = finalists(self._space, ranking)
+        left = self.seconds_left()
+        fewest = len(self._space.required) + _RIVALS
+        while left is not None and len(chosen) > fewest and duration_s(chosen, self.startup_s, MIN_CYCLES) > left:
+            chosen.pop()
         first = baseline(self._space, ranking)
+        ordered = [first, *(each.candidate for each in chosen if each.candidate != first)]
         label = self._space.labels
         self.contenders = [
-            Contender(name=label[first.key], candidate=first),
-            *(
-                Contender(name=label[each.key], candidate=each)
-                for each in finalists(self._space, ranking)
-                if each != first
-            ),
+            *(Contender(name=label[each.key], candidate=each) for each in ordered),
             Contender(name=label[first.key] + AGAIN, candidate=first),
         ]
         self.processes = self._recorded_processes()
@@ -179,7 +185,7 @@ class Finals:
         """One sample of each contender, with what clears the cache between them."""
         outcomes = self._recorded.outcomes
         medians = [_timing(outcomes[each.candidate.key]).median_us for each in self.contenders]
-        return 2e-6 * sum(medians)
+        return _OVERHEAD * 1e-6 * sum(medians)
 
     def _cycles(self) -> int:
         left = self.seconds_left()
@@ -212,3 +218,12 @@ def _only(cycle: Cycle, names: set[str]) -> Cycle:
 def _timing(record: OutcomeRecord) -> Timing:
     assert record.result.timing is not None
     return record.result.timing
+
+
+def duration_s(finalists: Sequence[OutcomeRecord], startup_s: float, cycles: int = CYCLES) -> float:
+    """What finals take: processes to start, contenders to check, cycles to run."""
+    checks = sum(
+        each.result.seconds.get(phase, 0.0) for each in finalists for phase in ("compile", "first_call", "check")
+    )
+    cycle = _OVERHEAD * 1e-6 * sum(_timing(each).median_us for each in finalists)
+    return PROCESSES * (startup_s + checks + cycles * cycle)

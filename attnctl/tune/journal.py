@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, Self
+from typing import IO, Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -177,7 +178,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
 class Journal:
     """A journal that is being written. ``recorded`` holds what is in it, resumed records included."""
 
-    def __init__(self, path: Path, file: BinaryIO, recorded: Recorded) -> None:
+    def __init__(self, path: Path, file: IO[bytes], recorded: Recorded) -> None:
         self.path = path
         self.recorded = recorded
         self._file = file
@@ -190,6 +191,11 @@ class Journal:
         journal = cls(path, _open(path, "xb"), Recorded(header))
         journal._write(header)
         return journal
+
+    @classmethod
+    def scratch(cls, header: Header) -> Self:
+        """A journal that nobody will read: replays leave nothing behind."""
+        return cls(Path(os.devnull), tempfile.TemporaryFile(), Recorded(header))
 
     @classmethod
     def resume(cls, path: Path, recorded: Recorded) -> Self:
@@ -228,7 +234,7 @@ def set_aside(path: Path) -> Path | None:
     return aside
 
 
-def _open(path: Path, mode: Literal["xb", "r+b"]) -> BinaryIO:
+def _open(path: Path, mode: Literal["xb", "r+b"]) -> IO[bytes]:
     try:
         return path.open(mode)
     except OSError as error:

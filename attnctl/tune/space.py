@@ -73,10 +73,10 @@ def build(
         incumbent: the config in use; the profile's own if there is no tuned one.
     """
     family = get_family(case.family)
-    default = default_candidate(case, sparse_block)
-    incumbent = incumbent or profile_candidate(case)
+    default, own = default_candidate(case, sparse_block), profile_candidate(case)
+    incumbent = incumbent or own
     values = {**family.space(case.problem, case.pass_name, case.arch), **narrowing(search or {}, family, case)}
-    everything = {each.key: each for each in (default, incumbent, *_product(case, family, sparse_block, values))}
+    everything = {each.key: each for each in (default, incumbent, own, *_product(case, family, sparse_block, values))}
     first = {default.key, incumbent.key}
     allowed: list[tuple[bool, float, Candidate]] = []
     drops = []

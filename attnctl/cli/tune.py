@@ -1,0 +1,181 @@
+"""Sweep the block sizes of real kernels on the real device, and write the best configs to disk.
+
+Every candidate is checked against a reference before it is timed. The best of the screening meet the default and
+the config in use again, interleaved, in fresh processes, and only a difference beyond the noise makes a new winner.
+State is kept in .attnctl: a sweep that was interrupted goes on where it stopped.
+
+Exit code 0: decided; 1: errors in a profile, or no config works; 2: wrong usage; 3: the machine was unstable;
+4: no device, or a missing package; 130, 143: interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnctl.cli.options import Profiles
+from attnctl.errors import ExitCode, NoConfigWorks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnctl.profile.load import Loaded
+    from attnctl.tune.outcome import TaskResult
+    from attnctl.tune.run import Options
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class Cache(StrEnum):
+    COLD = "cold"
+    WARM = "warm"
+
+
+def tune(  # noqa: PLR0917 - the command's options
+    paths: Profiles,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="90s, 10m, 1h: for all profiles together.")] = None,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="exhaustive, or random:samples=32,seed=0.")
+    ] = "exhaustive",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be measured; needs no device.")] = False,
+    resume: Annotated[
+        bool | None,
+        typer.Option("--resume/--fresh", help="Go on with the last sweep, or start again.", show_default=False),
+    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="cpu, 0, cuda:0, ...")] = None,
+    replay: Annotated[
+        list[Path] | None, typer.Option(metavar="JOURNAL", help="Journals, or folders of them, in place of a device.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Instead of `tuned` beside the profile.")] = None,
+    cache: Annotated[Cache, typer.Option(help="The L2 cache before each sample.")] = Cache.COLD,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Compile workers.", show_default="one per core")
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to show the result.")] = Format.TEXT,
+) -> int:
+    from attnctl.profile.load import load, profile_paths  # noqa: PLC0415 - a wrong command line costs no pydantic
+    from attnctl.tune.budget import Budget, parse_budget  # noqa: PLC0415
+    from attnctl.tune.resume import Mode  # noqa: PLC0415
+    from attnctl.tune.run import Options  # noqa: PLC0415
+    from attnctl.tune.strategies import get_strategy  # noqa: PLC0415
+
+    options = Options(
+        strategy=get_strategy(strategy),
+        budget=Budget(parse_budget(budget)) if budget else None,
+        mode=Mode.AUTO if resume is None else Mode.RESUME if resume else Mode.FRESH,
+        device=_device(device),
+        cache=cache.value,
+        out=out,
+        jobs=jobs,
+        replay=tuple(_journals(replay or ())),
+    )
+    profiles = [load(path) for path in profile_paths(paths)]
+    if _refused(profiles):
+        return ExitCode.FINDINGS
+    return _dry_run(profiles, options, output) if dry_run else _tune(profiles, options, output)
+
+
+def _refused(profiles: Sequence[Loaded]) -> bool:
+    """Say on stderr what is wrong with profiles that cannot be tuned at all. Other rules only drop candidates."""
+    from attnctl.report.text import line  # noqa: PLC0415
+    from attnctl.rules.check import check_loaded  # noqa: PLC0415
+
+    stopping = [
+        finding
+        for loaded in profiles
+        for finding in check_loaded(loaded).findings
+        if loaded.profile is None or finding.field in {"arch", "version", "passes"}
+    ]
+    for finding in stopping:
+        typer.echo(line(finding), err=True)
+    return bool(stopping)
+
+
+def _dry_run(profiles: Sequence[Loaded], options: Options, output: Format) -> int:
+    from attnctl.report import _sweep, _sweep_json  # noqa: PLC0415
+    from attnctl.tune.interrupt import Interrupts  # noqa: PLC0415
+    from attnctl.tune.progress import Progress  # noqa: PLC0415
+    from attnctl.tune.run import Tuning  # noqa: PLC0415
+
+    spaces = [space for each in profiles for space in Tuning(each, options, Progress(), Interrupts()).spaces()]
+    if output is Format.JSON:
+        _print_json(_sweep_json.document("dry_run", [_sweep_json.dry_run(space) for space in spaces]))
+    else:
+        _print_blocks([list(_sweep.dry_run(space)) for space in spaces])
+    return ExitCode.OK if all(space.candidates for space in spaces) else ExitCode.FINDINGS
+
+
+def _tune(profiles: Sequence[Loaded], options: Options, output: Format) -> int:
+    from attnctl.report._live import live  # noqa: PLC0415
+    from attnctl.report._terminal import has_colour  # noqa: PLC0415
+    from attnctl.tune.interrupt import Interrupted, Interrupts  # noqa: PLC0415
+    from attnctl.tune.run import Tuning, count_tasks, how_to_resume  # noqa: PLC0415
+
+    progress = live(terminal=has_colour(sys.stderr))
+    results: list[TaskResult] = []
+    with Interrupts() as interrupts:
+        tunings = [Tuning(each, options, progress, interrupts) for each in profiles]
+        for index, tuning in enumerate(tunings):
+            try:
+                tuning.run(count_tasks(profiles[index + 1 :]))
+            except Interrupted as interrupted:
+                progress.end()
+                _show([*results, *tuning.results], output)
+                typer.echo(f"{interrupted}: {how_to_resume(tuning.loaded.path)} goes on where it stopped", err=True)
+                return interrupted.exit_code
+            finally:
+                progress.end()
+            results += tuning.results
+    _show(results, output)
+    return _exit_code(results)
+
+
+def _exit_code(results: Sequence[TaskResult]) -> int:
+    """The worst of all tasks."""
+    from attnctl.report._sweep import causes  # noqa: PLC0415
+    from attnctl.tune.outcome import Status  # noqa: PLC0415
+
+    broken = [each for each in results if each.status is Status.NO_CONFIG]
+    if broken:
+        raise NoConfigWorks(
+            "; ".join(f"no config works for {each.task.problem.slug}: {causes(each)}" for each in broken)
+        )
+    return ExitCode.INCONCLUSIVE if any(each.status is Status.UNSTABLE for each in results) else ExitCode.OK
+
+
+def _show(results: Sequence[TaskResult], output: Format) -> None:
+    from attnctl.report import _sweep, _sweep_json  # noqa: PLC0415
+
+    if output is Format.JSON:
+        _print_json(_sweep_json.document("tune", [_sweep_json.task(each) for each in results]))
+    else:
+        _print_blocks([list(_sweep.summary(each)) for each in results])
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    typer.echo(json.dumps(document, indent=2))
+
+
+def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:
+    typer.echo("\n\n".join("\n".join(block) for block in blocks))
+
+
+def _device(text: str | None) -> str | None:
+    """``0`` is ``cuda:0``."""
+    return f"cuda:{text}" if text and text.isdecimal() else text
+
+
+def _journals(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are; the journals in folders."""
+    found: list[Path] = []
+    for path in paths:
+        found += sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
+    return found

@@ -1,0 +1,187 @@
+"""What a sweep found, for people: what was dropped, what was tried, who won and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnctl.gpu.protocol import Result, Timing
+from attnctl.report._terminal import one_line
+from attnctl.rules.wording import fix_sentence
+from attnctl.tune.decide import describe
+from attnctl.tune.finals import ranked
+from attnctl.tune.journal import OutcomeRecord
+from attnctl.tune.outcome import Status, TaskResult
+from attnctl.tune.space import Drop, Space
+from attnctl_kernels.contract import Candidate, Outcome
+
+SHOWN = 10
+_REASON_WIDTH = 160
+
+
+def dry_run(space: Space) -> Iterator[str]:
+    """What a sweep would measure, without a device."""
+    case = space.case
+    yield f"{case.problem.slug} {case.pass_name}: {space.size} in the space, {len(space.candidates)} to measure"
+    yield from dropped(space)
+    yield "order, cheapest predicted first:"
+    names, rows = _parameters(space.candidates)
+    table = [["", *names]]
+    table += [[_label(space, each, ordinal=False), *row] for each, row in zip(space.candidates, rows, strict=True)]
+    yield from _aligned(table)
+
+
+def summary(result: TaskResult) -> Iterator[str]:
+    """Everything about one task's tuning."""
+    environment = result.environment
+    yield f"{result.task.problem.slug} {result.task.pass_name} on {environment.device_name}"
+    tried = [each for each in result.outcomes if each.result.outcome is not Outcome.SKIPPED]
+    yield f"{result.space.size} in the space, {len(result.space.drops)} dropped by rules, {len(tried)} tried"
+    if not result.measured_all:
+        left = len(result.space.candidates) - len(result.outcomes)
+        yield f"the budget ended before {left} candidates were tried: --resume goes on"
+    yield from dropped(result.space)
+    yield from failed(result)
+    if ranked(list(result.outcomes)):
+        yield from _tried(result)
+    yield from verdict(result)
+    if result.written:
+        yield f"{'unchanged' if result.unchanged else 'written'}: {result.written}"
+    yield _costs(result)
+
+
+def dropped(space: Space) -> Iterator[str]:
+    """Each rule that dropped candidates, with one of them and what would have been allowed."""
+    for count, drop in space.drops_by_rule():
+        yield f"dropped {count}: {drop_reason(drop)}"
+
+
+def drop_reason(drop: Drop) -> str:
+    fix = fix_sentence(drop.violation, lambda name: name)
+    text = f"{drop.rule.code} {drop.violation.message}; {drop.rule.why}."
+    return one_line(f"{text} Fix: {fix}. Example: {drop.candidate}" if fix else f"{text} Example: {drop.candidate}")
+
+
+def failed(result: TaskResult) -> Iterator[str]:
+    """Each kind of failure, with one candidate's reason."""
+    for outcome, count in sorted(result.failures.items()):
+        example = next(each for each in result.outcomes if each.result.outcome is outcome)
+        yield f"{outcome} {count}: {failure(example.result)}. Example: {example.candidate}"
+
+
+def causes(result: TaskResult) -> str:
+    """Why nothing works, by kind: rules, then failures."""
+    parts = [f"{count} dropped by {drop.rule.code}" for count, drop in result.space.drops_by_rule()]
+    for outcome, count in sorted(result.failures.items()):
+        example = next(each for each in result.outcomes if each.result.outcome is outcome)
+        parts.append(f"{count} {outcome} ({failure(example.result)})")
+    return ", ".join(parts) or "there are no candidates"
+
+
+def failure(result: Result) -> str:
+    text = one_line(result.reason or str(result.outcome)).rstrip(".")
+    return text if len(text) <= _REASON_WIDTH else f"{text[:_REASON_WIDTH]}..."
+
+
+def verdict(result: TaskResult) -> Iterator[str]:
+    """Who won, against what, and how sure that is."""
+    decision = result.decision
+    if result.status is Status.NO_CONFIG:
+        yield "no config works: nothing was written"
+    elif decision is None:
+        yield _interrupted(result)
+    elif result.winner is None:
+        yield f"{decision.reason}: nothing was written"
+    else:
+        yield f"winner: {result.winner} ({decision.winner})"
+        yield f"why: {decision.reason} ({_evidence(result)}), {result.baseline} being the baseline"
+        if result.baseline != "default" and (against := result.against_default):
+            yield f"against default: {describe(against)}, {against.verdict}"
+
+
+def _interrupted(result: TaskResult) -> str:
+    ranking = ranked(list(result.outcomes))
+    if not ranking:
+        return "interrupted before anything was measured"
+    best = ranking[0]
+    return (
+        f"interrupted; fastest so far, not decided by finals and not written: {best.candidate} "
+        f"at {_timing(best).median_us:,.1f} us"
+    )
+
+
+def _evidence(result: TaskResult) -> str:
+    assert result.decision is not None
+    floors = [each.floor for each in result.decision.vs_incumbent.values()]
+    floor = f", A/A floor {max(floors):.1%}" if floors else ""
+    return f"{len(result.names)} contenders in {result.processes} processes{floor}"
+
+
+def _tried(result: TaskResult) -> Iterator[str]:
+    """The fastest, and default, incumbent and winner wherever they stand."""
+    ranking = ranked(list(result.outcomes))
+    marked = (result.space.default, result.space.incumbent, result.winner)
+    shown = [each for place, each in enumerate(ranking) if place < SHOWN or each.candidate in marked]
+    names, rows = _parameters([each.candidate for each in shown])
+    yield f"fastest of {len(ranking)} that ran and were right:"
+    table = [["", *names, "median us", "p20", "p80", "TFLOP/s", "finals", ""]]
+    table += [
+        [_label(result.space, each.candidate), *row, *_numbers(result, each)]
+        for each, row in zip(shown, rows, strict=True)
+    ]
+    yield from _aligned(table)
+
+
+def _numbers(result: TaskResult, record: OutcomeRecord) -> list[str]:
+    timing = _timing(record)
+    flop = result.prepared.flop if result.prepared else 0.0
+    tflops = f"{flop / timing.median_us / 1e6:.3g}" if flop else ""
+    name = next((name for name, each in result.names.items() if each == record.candidate), None)
+    comparison = result.decision.vs_incumbent.get(name) if result.decision and name else None
+    ratio = f"{comparison.ratio:.3f}" if comparison and name != result.baseline else ""
+    word = "winner" if record.candidate == result.winner else str(comparison.verdict) if ratio and comparison else ""
+    times = [f"{each:.1f}" for each in (timing.median_us, timing.p20_us, timing.p80_us)]
+    return [*times, tflops, ratio or ("1" if name == result.baseline else ""), word or record.note]
+
+
+def _costs(result: TaskResult) -> str:
+    costs = result.costs
+    parts = [f"screening {costs.wall_s:.1f} s"]
+    if costs.compile_core_s:
+        parts.append(f"{costs.compile_core_s:.1f} core-seconds of compiling beside it")
+    if costs.wall_s:
+        parts.append(f"measuring device in use for {costs.busy:.0%} of it")
+    if costs.slowest:
+        seconds, candidate = costs.slowest
+        parts.append(f"slowest candidate {_label(result.space, candidate)} {seconds:.1f} s")
+    return ", ".join(parts)
+
+
+def _label(space: Space, candidate: Candidate, *, ordinal: bool = True) -> str:
+    names = [name for name, each in (("default", space.default), ("incumbent", space.incumbent)) if each == candidate]
+    return ", ".join(names) or (space.labels.get(candidate.key, "") if ordinal else "")
+
+
+def _parameters(candidates: Sequence[Candidate]) -> tuple[list[str], list[list[str]]]:
+    """Column heads and cells; the sparse block is a column where anything has one."""
+    names = list(dict.fromkeys(name for each in candidates for name in each.config))
+    rows = [[_cell(each.config.get(name)) for name in names] for each in candidates]
+    if any(each.sparse_block for each in candidates):
+        names.append("sparse_block")
+        for row, each in zip(rows, candidates, strict=True):
+            row.append("x".join(map(str, each.sparse_block)) if each.sparse_block else "")
+    return names, rows
+
+
+def _cell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else one_line(str(value))
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    for row in table:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _timing(record: OutcomeRecord) -> Timing:
+    assert record.result.timing is not None
+    return record.result.timing

@@ -1,0 +1,220 @@
+"""Tune a profile: its tasks one after the other, on one device or from journals."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from attnctl.errors import Unavailable, UsageError
+from attnctl.gpu.compile_pool import CompilePool
+from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.interfaces import MeasurerLike, PoolLike
+from attnctl.gpu.measurer import Measurer
+from attnctl.gpu.protocol import CachePolicy, Environment, Hello
+from attnctl.gpu.replay import ReplayMeasurer
+from attnctl.profile.load import Loaded
+from attnctl.profile.lookup import Hit, Stale, case_for, lookup
+from attnctl.profile.problems import tasks
+from attnctl.state import state_dir
+from attnctl.tune.budget import Budget, parse_budget
+from attnctl.tune.entry import rules_fingerprint, running_versions
+from attnctl.tune.interrupt import Interrupts
+from attnctl.tune.journal import Header, Journal, read
+from attnctl.tune.outcome import Status, TaskResult
+from attnctl.tune.progress import Progress
+from attnctl.tune.quarantine import Quarantine
+from attnctl.tune.resume import Mode, journal_path, open_journal
+from attnctl.tune.space import Space, build
+from attnctl.tune.strategies import Strategy, get_strategy
+from attnctl.tune.sweep import Sweep, write
+from attnctl_kernels.contract import Candidate, PassName, Task
+from attnctl_kernels.families import get_family
+
+CPU = "cpu"
+FIRST_GPU = "cuda:0"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says, or leaves open."""
+
+    strategy: Strategy = field(default_factory=lambda: get_strategy("exhaustive"))
+    budget: Budget | None = None  # None: what a profile's ``search`` says, or as long as it takes
+    mode: Mode = Mode.AUTO
+    device: str | None = None  # "cpu", "cuda:0"; None: what the family runs on
+    cache: CachePolicy = "cold"
+    out: Path | None = None
+    jobs: int | None = None  # compile workers; None: one per core for a GPU, none beside measurements on the CPU
+    replay: tuple[Path, ...] = ()
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+@dataclass
+class Tuning:
+    """One profile's tuning. ``results`` grows task by task."""
+
+    loaded: Loaded
+    options: Options
+    progress: Progress
+    interrupts: Interrupts
+    results: list[TaskResult] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.loaded.profile is None:
+            raise ValueError("the profile has errors")
+        self._profile = self.loaded.profile
+        self._family = get_family(self._profile.family)
+        if not self._family.tunable:
+            raise UsageError(f"{self.loaded.path}: {self._family.name} has rules only, it cannot be tuned")
+        self._settled: dict[str, dict[PassName, Candidate]] = {}  # winners of earlier passes, by problem
+
+    def run(self, tasks_after: int = 0) -> None:
+        """Tune every task; ``tasks_after`` are still to come in other profiles, and share the budget.
+
+        Raises:
+            Interrupted: ``results`` holds what is known by then.
+        """
+        if self.options.replay:
+            self._run_on(ReplayMeasurer([read(path) for path in self.options.replay]), None, 0.0, tasks_after)
+            return
+        hello = Hello(family=self._family.name, arch=self._profile.arch, device=self.device)
+        begun = time.monotonic()
+        folder = state_dir()
+        with Measurer(hello, self.options.deadlines, folder, on_wait=self.progress.say) as measurer:
+            self._check_arch(measurer.environment)
+            self._run_on(measurer, folder, time.monotonic() - begun, tasks_after)
+
+    @property
+    def device(self) -> str:
+        return self.options.device or (FIRST_GPU if self._family.arches else CPU)
+
+    def spaces(self) -> list[Space]:
+        """What would be measured, with the profile's own config as the incumbent: no device is asked."""
+        return [self._space(task, None) for task in tasks(self._profile)]
+
+    def _run_on(self, measurer: MeasurerLike, folder: Path | None, startup_s: float, tasks_after: int) -> None:
+        all_tasks = tasks(self._profile)
+        budget = self.options.budget
+        if budget is None:  # the profile's own is not shared with others
+            own = self._profile.search.get("budget")
+            budget, tasks_after = Budget(parse_budget(own) if own else None), 0
+        for index, task in enumerate(all_tasks):
+            with ExitStack() as stack:
+                sweep, done = self._sweep(task, measurer, folder, stack)
+                sweep.startup_s = startup_s
+                sweep.share = budget.share(len(all_tasks) - index + tasks_after)
+                self.results.append(sweep.result)
+                try:
+                    if not sweep.result.space.candidates:
+                        sweep.result.status = Status.NO_CONFIG
+                    elif not (done and sweep.recall()):
+                        sweep.run()
+                finally:
+                    self._keep(sweep.result)
+
+    def _sweep(self, task: Task, measurer: MeasurerLike, folder: Path | None, stack: ExitStack) -> tuple[Sweep, bool]:
+        environment = measurer.environment
+        space = self._space(task, self._incumbent(task, environment))
+        header = Header(
+            profile=self.loaded.path.stem,
+            task=task,
+            space=space.fingerprint,
+            rules=rules_fingerprint(task.family),
+            cache=self.options.cache,
+            environment=environment,
+        )
+        result = TaskResult(task, space, environment)
+        quarantine, done = None, False
+        if folder is None:
+            journal = Journal.scratch(header)
+        else:
+            path = journal_path(folder, header, self._profile.sparse_block_of(task.pass_name))
+            journal, done = open_journal(path, header, self.options.mode, self.progress.say)
+            result.journal = path
+            quarantine = Quarantine(folder)
+        stack.callback(journal.close)
+        pool = self._pool(measurer, folder) if folder else None
+        if pool:
+            stack.enter_context(pool)
+        held = quarantine.find(task, environment) if quarantine and self.options.mode is not Mode.FRESH else {}
+        sweep = Sweep(
+            result=result,
+            measurer=measurer,
+            pool=pool,
+            journal=journal,
+            quarantine=quarantine,
+            strategy=self.options.strategy,
+            progress=self.progress,
+            interrupts=self.interrupts,
+            held=held,
+        )
+        return sweep, done
+
+    def _space(self, task: Task, incumbent: Candidate | None) -> Space:
+        case = case_for(self.loaded, task)
+        settled = self._settled.get(task.problem.model_dump_json(), {})
+        case = replace(
+            case,
+            configs={**case.configs, **{name: each.config for name, each in settled.items()}},
+            sparse_blocks={**case.sparse_blocks, **{name: each.sparse_block for name, each in settled.items()}},
+        )
+        fixed = self._profile.sparse_block_of(task.pass_name)
+        return build(case, sparse_block=fixed, search=self._profile.search, incumbent=incumbent)
+
+    def _incumbent(self, task: Task, environment: Environment) -> Candidate | None:
+        """The tuned config in use on this device; None leaves it to the profile."""
+        found = lookup(
+            self.loaded,
+            task,
+            environment.device_name,
+            root=self.options.out,
+            versions=running_versions(environment),
+            num_sms=environment.num_sms,
+        )
+        if isinstance(found, Stale):
+            self.progress.say(f"{found.path}: the tuned config of {task.problem.slug} is stale: {found.reason}")
+        if isinstance(found, Hit):
+            for note in found.notes:
+                self.progress.say(f"{found.path}: {note}")
+        return found.candidate if isinstance(found, Hit) else None
+
+    def _pool(self, measurer: MeasurerLike, folder: Path) -> PoolLike | None:
+        cores = len(os.sched_getaffinity(0))
+        jobs = self.options.jobs
+        if jobs is None:
+            jobs = 0 if self.device == CPU else max(1, cores - 1)  # one core launches the kernels
+        if not jobs or not measurer.compiles:
+            return None
+        hello = Hello(family=self._family.name, arch=self._profile.arch, device=self.device)
+        return CompilePool(hello, jobs, self.options.deadlines, folder)
+
+    def _keep(self, result: TaskResult) -> None:
+        """Write a winner, if there is one and it has somewhere to go; later passes are tuned beside it."""
+        if result.winner is None:
+            return
+        winners = self._settled.setdefault(result.task.problem.model_dump_json(), {})
+        winners[result.task.pass_name] = result.winner
+        if not self.options.replay or self.options.out:
+            with self.interrupts.shield():
+                write(result, self.loaded, self.options.out, lambda: how_to_resume(self.loaded.path, " --out FOLDER"))
+
+    def _check_arch(self, environment: Environment) -> None:
+        wanted, here = self._profile.arch, environment.arch
+        if self._family.arches and wanted and here and wanted != here:
+            raise Unavailable(
+                f"{self.loaded.path}: is for {wanted}, and {environment.device} ({environment.device_name}) is {here}",
+                f"run it on {wanted}, or write a profile for {here}",
+            )
+
+
+def how_to_resume(profile: Path, more: str = "") -> str:
+    return f"attnctl tune {shlex.quote(str(profile))} --resume{more}"
+
+
+def count_tasks(profiles: Sequence[Loaded]) -> int:
+    return sum(len(tasks(each.profile)) for each in profiles if each.profile)
