@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attnctl.errors import UsageError
 from attnctl_kernels.contract import Case, SparseBlock
 
 GLYPHS = ("·", "▒", "█")  # in the order of masks.EMPTY, PARTIAL, FULL
 ASCII_GLYPHS = (".", "+", "#")
 MAX_ROWS = 32
+MAX_BLOCKS = 1 << 28  # one byte each, all at once
 OPERATIONS = {"forward": (1, 1), "backward": (3, 2)}  # products per pair over head_dim, over head_dim_v
 
 
@@ -41,11 +43,22 @@ class Coverage:
 
 
 def coverage(case: Case, block: SparseBlock) -> Coverage:
+    """Count blocks and operations.
+
+    Raises:
+        UsageError: there are too many blocks to count.
+    """
     import numpy as np  # noqa: PLC0415 - only `show` needs it
 
     from attnctl_kernels import masks  # noqa: PLC0415
 
     problem = case.problem
+    blocks = -(-problem.seqlen_q // block[0]) * -(-problem.seqlen_k // block[1])
+    if blocks > MAX_BLOCKS:
+        raise UsageError(
+            f"{problem.slug}: {blocks} blocks of {block[0]} x {block[1]} are more than the {MAX_BLOCKS} that show counts",
+            "--seq-len shows the profile at a shorter length",
+        )
     classes = masks.classify(problem.mask, problem.seqlen_q, problem.seqlen_k, *block)
     empty, partial, full = (int(np.count_nonzero(classes == kind)) for kind in (masks.EMPTY, masks.PARTIAL, masks.FULL))
     visible = masks.count_visible(problem.mask, problem.seqlen_q, problem.seqlen_k)

@@ -7,7 +7,7 @@
 ``findings``
     ``code``, ``name``, ``severity`` (``error`` or ``warning``), ``path``, ``line`` and ``column`` (from 1; 0: the
     whole file), ``field``, ``message``, ``why``, ``fix``, ``fixes`` (``field``, ``value``, ``price`` each),
-    ``problem`` and ``pass``.
+    ``problem``, ``lengths`` and ``pass`` (empty where the finding is about all of them).
 ``summary``
     ``files``, ``problems``, ``errors``, ``warnings``.
 """

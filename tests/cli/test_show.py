@@ -99,3 +99,10 @@ def test_a_missing_file_is_wrong_usage(attnctl):
     done = attnctl("show", "gone.yaml")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: gone.yaml: ")
+
+
+def test_too_many_blocks_are_refused_before_they_are_counted(attnctl, write):
+    done = attnctl("show", write("good.yaml", GOOD), "--seq-len", "1280000000")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "are more than the 268435456 that show counts" in done.stderr
+    assert "--seq-len" in done.stderr
