@@ -56,7 +56,8 @@ def coverage(case: Case, block: SparseBlock) -> Coverage:
     blocks = -(-problem.seqlen_q // block[0]) * -(-problem.seqlen_k // block[1])
     if blocks > MAX_BLOCKS:
         raise UsageError(
-            f"{problem.slug}: {blocks} blocks of {block[0]} x {block[1]} are more than the {MAX_BLOCKS} that show counts",
+            f"{problem.slug}: {blocks} blocks of {block[0]} x {block[1]} "
+            f"are more than the {MAX_BLOCKS} that show counts",
             "--seq-len shows the profile at a shorter length",
         )
     classes = masks.classify(problem.mask, problem.seqlen_q, problem.seqlen_k, *block)
