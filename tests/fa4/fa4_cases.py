@@ -7,7 +7,7 @@ from attnctl_kernels.rule import Severity, check
 CAUSAL = Mask(pattern="causal")
 
 
-def make_problem(seqlen_q=1024, seqlen_k=None, heads=4, heads_kv=None, head_dim=128, head_dim_v=None, **more):
+def make_problem(seqlen_q=1024, seqlen_k=None, *, heads=4, heads_kv=None, head_dim=128, head_dim_v=None, **more):
     return Problem(
         batch_size=more.pop("batch_size", 1),
         seqlen_q=seqlen_q,

@@ -37,6 +37,41 @@ def head_dim_unsupported(case: Case) -> Iterator[Violation]:
 
 
 @rule(
+    "FA4-E002",
+    passes=("forward",),
+    arches=tiles.BLACKWELL,
+    why="S and O of a tile share 512 columns of tensor memory",
+    upstream=("(head_dim, head_dim_v)=({}, {}) is not supported on SM100/SM110.",),
+)
+def head_dims_unsupported_on_blackwell(case: Case) -> Iterator[Violation]:
+    """Head dimensions that the kernels for sm_100, sm_103 and sm_110 do not take.
+
+    What: `head_dim` and `head_dim_v` are multiples of 8 from 8 to 128; or 192 and 128; or 256 and 256. (64 or 512 with
+    512 are there for multi-head latent attention.)
+
+    Why: The sizes above 128 have kernels of their own, for the shapes of known models.
+
+    Fix: (192, 192) -> (192, 128), or pad to (256, 256).
+    """
+    dim, dim_v = case.problem.head_dim, case.problem.head_dim_v
+    if _on_blackwell(dim, dim_v):
+        return
+    legal = range(HEAD_DIM_GRANULE, 513, HEAD_DIM_GRANULE)
+    same = dim == dim_v  # head_dim_v then follows head_dim
+    dims = nearest(dim, (each for each in legal if _on_blackwell(each, each if same else dim_v)))
+    dims_v = nearest(dim_v, (each for each in legal if _on_blackwell(dim, each)))
+    fixes = [Fix("problem.head_dim", each) for each in dims] + [Fix("problem.head_dim_v", each) for each in dims_v]
+    message = f"head_dim {dim} with head_dim_v {dim_v} has no kernel on {case.arch}"
+    yield Violation("problem.head_dim", message, tuple(fixes))
+
+
+def _on_blackwell(dim: int, dim_v: int) -> bool:
+    usual = 8 <= dim <= 128 and 8 <= dim_v <= 128
+    own = (dim, dim_v) in ((192, 128), (256, 256), (64, 512), (512, 512))
+    return (usual or own) and dim % HEAD_DIM_GRANULE == 0 and dim_v % HEAD_DIM_GRANULE == 0
+
+
+@rule(
     "FA4-E004",
     why="the kernels multiply 16-bit and 8-bit numbers only",
     upstream=(
