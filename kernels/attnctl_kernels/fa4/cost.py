@@ -37,8 +37,7 @@ def predicted_cost(problem: Problem, config: Config, sparse_block: SparseBlock |
     per_mask = elements * MASK_CYCLES / 128 / groups
     tiles = -(-problem.seqlen_q // tile_m)
     cycles = visits * per_visit + masked * per_mask + tiles * TILE_CYCLES
-    heads = problem.batch_size * problem.num_heads_q
-    return cycles * _waves(tiles * heads) / tiles
+    return cycles / tiles * _waves(tiles * problem.batch_size * problem.num_heads_q)
 
 
 def _waves(programs: int) -> float:

@@ -98,6 +98,14 @@ class Fa4(Family):
             ),
         )
 
+    def grid(self, case: Case) -> int | None:
+        """The query heads of a group are packed into the rows of a tile."""
+        if not models(case):
+            return None
+        problem = case.problem
+        rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
+        return -(-rows // int(case.config["tile_m"])) * problem.num_heads_kv * problem.batch_size
+
     def predicted_cost(self, case: Case) -> float:
         return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models(case) else 0.0
 
