@@ -125,7 +125,11 @@ class Worker:
             WorkerLost: it died or hung on the way.
         """
         self.spawn()
-        ready = self.request(self._hello, Ready)
+        try:
+            ready = self.request(self._hello, Ready)
+        except Unavailable:
+            self.kill()
+            raise
         self.compiles = ready.compiles
         return ready.environment
 
@@ -142,7 +146,6 @@ class Worker:
             self.kill()
             raise
         if isinstance(reply, Failed):
-            self.kill()
             if reply.extra:
                 raise MissingExtra(reply.reason, reply.extra)
             raise Unavailable(reply.reason)

@@ -23,7 +23,8 @@ class DeviceLock:
         folder = Path(os.environ.get(LOCK_FOLDER_VARIABLE) or tempfile.gettempdir())
         self.device = device
         self.path = folder / f"attnctl-{re.sub(r'[^A-Za-z0-9_.-]+', '_', device)}.lock"
-        self._lock = FileLock(self.path, mode=0o666, thread_local=False)
+        # One lock per path in this process: a tool that measures two families on one device is still one tool.
+        self._lock = FileLock(self.path, mode=0o666, thread_local=False, is_singleton=True)
 
     def acquire(self, on_wait: Callable[[str], None], timeout_s: float | None = None) -> None:
         """Take the lock. If it is held, say so through ``on_wait`` and wait, for ever without ``timeout_s``.

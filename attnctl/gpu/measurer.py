@@ -56,7 +56,7 @@ class Measurer:
         self._hello = hello
         self._deadlines = deadlines
         self._place = WorkerPlace(state_dir, "worker")
-        self._on_phase = on_phase
+        self.on_phase = on_phase
         self._warm: deque[Worker] = deque()
         self._prepare: Prepare | None = None
         self._finals_held = 0
@@ -110,7 +110,7 @@ class Measurer:
             candidate=candidate, best_us=best_us, max_samples=max_samples, second_seed=second_seed, probes=probes
         )
         try:
-            result = worker.request(request, Result, self._on_phase)
+            result = worker.request(request, Result, self.on_phase)
         except WorkerLost as lost:
             return lost.as_result()
         if result.poisoned:
@@ -148,7 +148,7 @@ class Measurer:
             try:
                 with self._started()[0] as worker:
                     worker.request(fresh_seed, PreparedReply)
-                    reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self._on_phase)
+                    reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self.on_phase)
             except WorkerLost as lost:
                 if lost.subject is not None:
                     failed[lost.subject] = lost.as_result()
@@ -202,7 +202,7 @@ class Measurer:
                     self._worker.kill()
                 self._worker, _ = self._started()
             try:
-                return self._worker, self._worker.request(prepare, PreparedReply, self._on_phase).prepared
+                return self._worker, self._worker.request(prepare, PreparedReply, self.on_phase).prepared
             except WorkerLost as lost:
                 if last:
                     raise lost.as_unavailable() from None

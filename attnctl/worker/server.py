@@ -1,4 +1,7 @@
-"""The loop of a worker: one request, one reply."""
+"""The loop of a worker: one request, one reply.
+
+Nothing here imports a framework: that one is missing, or that there is no such family, is an answer and not a crash.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,60 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
 
-from attnctl.gpu.protocol import Bye, Failed, Phase, PhaseName, Reply, Request
+from attnctl.gpu.protocol import Bye, Failed, Hello, Phase, PhaseName, Reply, Request
 from attnctl.worker.channel import Channel
-from attnctl.worker.session import Session
 from attnctl_kernels.families import get_family
+
+FRAMEWORK_EXTRA = "tune"  # the optional dependency group that brings what every worker needs
 
 
 def serve(channel: Channel, family: str) -> None:
-    """Answer requests until :class:`Bye`. The family's framework is imported while the tool gets ready to ask."""
+    """Answer requests until :class:`Bye`. The framework is imported while the tool gets ready to ask."""
     with contextlib.suppress(Exception):  # Hello tries again, and reports it
         get_family(family).launcher()
+        from attnctl.worker import session  # noqa: F401, PLC0415
 
-    def announce(phase: PhaseName, subject: str | None = None) -> None:
-        channel.send(Phase(name=phase, subject=subject))
-
-    session = Session(announce)
+    server = Server(channel)
     while not isinstance(request := channel.receive(), Bye):
-        channel.send(_answer(session, request))
+        channel.send(server.answer(request))
     sys.stdout.flush()
     os._exit(0)  # a framework's own clean-up can hang
 
 
-def _answer(session: Session, request: Request) -> Reply:
-    try:
-        handler: Callable[..., Reply] = getattr(session, request.op)
-        return handler(request)
-    except ModuleNotFoundError as error:
-        return Failed(reason=error.name or str(error), extra=session.extra)
-    except Exception as error:  # noqa: BLE001 - not a candidate's fault: those are results
-        traceback.print_exc()  # to the log
-        return Failed(reason=f"{type(error).__name__}: {error}")
+class Server:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._session: Any = None
+        self._extra = FRAMEWORK_EXTRA
+
+    def answer(self, request: Request) -> Reply:
+        try:
+            if isinstance(request, Hello):
+                return self._hello(request)
+            handler: Callable[..., Reply] = getattr(self._session, request.op)
+            return handler(request)
+        except ModuleNotFoundError as error:
+            return Failed(reason=error.name or str(error), extra=self._extra)
+        except Exception as error:  # noqa: BLE001 - not a candidate's fault: those are results
+            traceback.print_exc()  # to the log
+            return Failed(reason=f"{type(error).__name__}: {error}")
+
+    def _hello(self, request: Hello) -> Reply:
+        try:
+            family = get_family(request.family)
+        except KeyError:
+            return Failed(reason=f"there is no kernel family {request.family}")
+        if not family.tunable:
+            return Failed(reason=f"attnctl knows the rules of {request.family}, but cannot run it")
+        self._extra = family.extra
+        launcher = family.launcher()
+        self._extra = FRAMEWORK_EXTRA
+        from attnctl.worker.session import Session  # noqa: PLC0415 - imports the framework
+
+        self._session = Session(family, launcher, self._announce)
+        return self._session.hello(request)
+
+    def _announce(self, phase: PhaseName, subject: str | None = None) -> None:
+        self._channel.send(Phase(name=phase, subject=subject))

@@ -29,7 +29,6 @@ from attnctl.worker.setup import Setup
 from attnctl.worker.trial import flop
 from attnctl_kernels import masks
 from attnctl_kernels.contract import Call, Family, Launcher, Outcome
-from attnctl_kernels.families import get_family
 
 _PREHEAT_S = 0.2
 
@@ -37,25 +36,15 @@ _PREHEAT_S = 0.2
 class Session:
     """One family on one device."""
 
-    def __init__(self, announce: Announce) -> None:
+    def __init__(self, family: Family, launcher: Launcher, announce: Announce) -> None:
+        self._family = family
+        self._launcher = launcher
         self._announce = announce
-        self._family: Family | None = None
-        self._launcher: Launcher | None = None
         self._device: Device | None = None
         self._nvml: Nvml | None = None
         self._attempt: Attempt | None = None
 
-    @property
-    def extra(self) -> str | None:
-        """The optional dependency group that brings what the family needs."""
-        return self._family.extra if self._family else None
-
     def hello(self, request: Hello) -> Ready | Failed:
-        try:
-            self._family = get_family(request.family)
-        except KeyError:
-            return Failed(reason=f"there is no kernel family {request.family}")
-        self._launcher = self._family.launcher()
         if request.device != "none":
             missing = self._launcher.available(request.arch)
             if missing:

@@ -85,7 +85,7 @@ class Trial:
             theirs.copy_(mine)
 
     def changed(self, live: Inputs) -> list[str]:
-        """Names of inputs that are no longer what this trial put there, to the bit."""
+        """Names of inputs that are no longer what this trial put there."""
         return [name for name, (mine, theirs) in _both(self.values, live).items() if not torch.equal(mine, theirs)]
 
     def fresh_inputs(self) -> Inputs:
@@ -116,7 +116,7 @@ def flop(problem: Problem, pass_name: PassName) -> float:
 def _with_forward(values: Inputs, problem: Problem) -> Inputs:
     """What a backward kernel gets from a right forward pass."""
     out, lse = reference.forward(values.q, values.k, values.v, problem.mask, problem.softmax_scale)
-    return replace(values, out=out.to(values.q.dtype), lse=lse.float())
+    return replace(values, out=out.to(values.q.dtype).contiguous(), lse=lse.float().contiguous())
 
 
 def _both(mine: Inputs, theirs: Inputs) -> dict[str, tuple[Tensor, Tensor]]:

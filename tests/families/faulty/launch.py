@@ -82,6 +82,13 @@ def nan_fast(call: Call) -> None:
     call.poison()
 
 
+def nan_blind_rows(call: Call) -> None:
+    right(call)
+    problem = call.problem
+    classes = masks.classify(problem.mask, problem.seqlen_q, problem.seqlen_k, 1, problem.seqlen_k)
+    call.buffers["out"][:, torch.from_numpy(classes[:, 0] == masks.EMPTY)] = torch.nan
+
+
 def ignores_sparsity(call: Call) -> None:
     call.write(call.results(Mask()))
 
@@ -197,6 +204,7 @@ FAULTS: dict[str, Callable[[Call], None]] = {
     each.__name__: each
     for each in (
         nan_fast,
+        nan_blind_rows,
         ignores_sparsity,
         reads_unseen,
         illegal,

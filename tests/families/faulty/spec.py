@@ -15,6 +15,7 @@ from attnctl_kernels.contract import Family, PassName, Problem, Scalar, SparseBl
 Fault = Literal[
     "none",
     "nan_fast",  # writes NaN, at once
+    "nan_blind_rows",  # softmax over nothing is 0 / 0
     "ignores_sparsity",  # dense attention, whatever the mask
     "reads_unseen",  # weight 0 times every key, also those that nobody sees
     "illegal",  # raises as CUDA does on an illegal access

@@ -1,0 +1,3 @@
+import package_that_nobody_has
+
+LAUNCHER = package_that_nobody_has.LAUNCHER

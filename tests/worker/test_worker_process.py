@@ -1,0 +1,215 @@
+"""Processes: who dies with whom, and what the tool makes of it."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from processes import gone
+from worker_tasks import HELLO, candidate, task
+
+from attnctl.errors import MissingExtra, Unavailable
+from attnctl.gpu.client import Worker, WorkerLost
+from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.lock import LOCK_FOLDER_VARIABLE, DeviceLock
+from attnctl.gpu.measurer import Measurer
+from attnctl.gpu.process import WorkerProcess
+from attnctl.gpu.protocol import Bye, Contender, Hello, Measure, Prepare, Ready
+from attnctl_kernels.contract import Mask, Outcome
+
+SMALL = task(seqlen_q=32, seqlen_k=32)
+
+
+def spawned(tmp_path):
+    return WorkerProcess(("--family", "nobody"), tmp_path / "log", {})
+
+
+def test_worker_killed_while_idle_costs_nothing(measurer):
+    measurer.prepare(SMALL)
+    pid = measurer.worker_pid
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
+    assert measurer.measure(candidate()).outcome is Outcome.OK
+    assert measurer.worker_pid != pid
+
+
+def test_worker_killed_at_work_costs_one_candidate(measurer):
+    def kill(phase):
+        if phase.name == "timing":
+            measurer.on_phase = None
+            os.kill(measurer.worker_pid, signal.SIGKILL)
+
+    measurer.prepare(SMALL)
+    measurer.on_phase = kill
+    result = measurer.measure(candidate(delay_us=20_000))
+    assert (result.outcome, result.reason) == (Outcome.WORKER_DIED, "killed by SIGKILL")
+    assert measurer.measure(candidate()).outcome is Outcome.OK
+
+
+def test_worker_dies_with_the_tool(tmp_path):
+    """Killed outright, with a kernel that never returns in flight."""
+    script = textwrap.dedent("""
+        import os, signal, sys
+        from pathlib import Path
+        from attnctl.gpu.measurer import Measurer
+        from attnctl.gpu.deadlines import Deadlines
+        from worker_tasks import HELLO, candidate, task
+
+        def die(phase):
+            if phase.name == "first_call":
+                print(measurer.worker_pid, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        measurer = Measurer(HELLO, Deadlines(), Path(sys.argv[1]), on_phase=die)
+        measurer.prepare(task(seqlen_q=32, seqlen_k=32))
+        measurer.measure(candidate("hang_deaf"))
+    """)
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    tool = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, LOCK_FOLDER_VARIABLE: str(tmp_path)},
+    )
+    assert tool.returncode == -signal.SIGKILL, tool.stderr
+    assert gone(int(tool.stdout))
+
+
+def test_worker_leaves_when_its_requests_end(tmp_path):
+    process = spawned(tmp_path)
+    process.close_requests()
+    assert process.exit_reason(60) == "killed by SIGKILL"
+    process.kill()
+
+
+def test_worker_says_goodbye(tmp_path):
+    process = spawned(tmp_path)
+    process.send(Bye().model_dump_json().encode(), time.monotonic() + 10)
+    assert process.exit_reason(60) == "exited with status 0"
+    process.kill()
+
+
+def test_deadline_while_starting(tmp_path):
+    with Worker(HELLO, Deadlines(start=0.05), tmp_path / "log") as worker:
+        with pytest.raises(WorkerLost, match=r"^deadline of 0\.05 s passed in start in start$") as caught:
+            worker.start()
+        assert caught.value.timed_out
+
+
+@pytest.mark.parametrize(
+    ("hello", "error", "message"),
+    [
+        (Hello(family="nobody", arch=None, device="cpu"), Unavailable, "there is no kernel family nobody"),
+        (Hello(family="faulty", arch=None, device="cuda:97"), Unavailable, "CUDA device"),
+        (Hello(family="needy", arch=None, device="cpu"), MissingExtra, "package_that_nobody_has is not installed"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(surroundings, tmp_path, hello, error, message):
+    with pytest.raises(error) as caught:
+        Measurer(hello, Deadlines(), tmp_path)
+    assert message in caught.value.message
+    assert "\n" not in caught.value.message
+    if error is MissingExtra:
+        assert caught.value.hint == "pip install 'attnctl[fa4]'"
+
+
+def test_task_that_cannot_be_prepared(measurer):
+    with pytest.raises(Unavailable, match="mask pattern sliding_window needs window"):
+        measurer.prepare(task(mask=Mask(pattern="sliding_window")))
+    measurer.prepare(SMALL)
+    assert measurer.measure(candidate()).outcome is Outcome.OK
+
+
+def test_finals_in_a_fresh_process(measurer):
+    """Those that fail there are named; the others go on, with the incumbent twice."""
+    measurer.prepare(SMALL)
+    measured_by = measurer.worker_pid
+    measurer.warm_up(1)
+    contenders = [
+        Contender(name="incumbent", candidate=candidate()),
+        Contender(name="again", candidate=candidate()),
+        Contender(name="slow", candidate=candidate(delay_us=20_000)),
+        Contender(name="wrong", candidate=candidate("nan_fast")),
+        Contender(name="abort", candidate=candidate("abort")),
+    ]
+    reply = measurer.finals(contenders, 6)
+    assert len(reply.cycles) == 6
+    assert all(set(cycle.samples_us) == {"incumbent", "again", "slow"} for cycle in reply.cycles)
+    assert all(cycle.samples_us["slow"] >= 20_000 for cycle in reply.cycles)
+    first = [next(iter(cycle.samples_us)) for cycle in reply.cycles]
+    assert sorted(first) == ["again"] * 2 + ["incumbent"] * 2 + ["slow"] * 2
+    outcomes = {name: (str(each.outcome), each.reason.partition(":")[0]) for name, each in reply.failed.items()}
+    assert outcomes == {"wrong": ("wrong_result", "out"), "abort": ("worker_died", "killed by SIGABRT")}
+    assert measurer.worker_pid == measured_by
+
+
+def test_failed_candidates_leave_nothing_alive(surroundings):
+    """B43: what an exception held is gone after each failure, and results hold strings."""
+    from attnctl_kernels.faulty.launch import leaked
+
+    from attnctl.worker.session import Session
+    from attnctl_kernels.families import get_family
+
+    family = get_family("faulty")
+    session = Session(family, family.launcher(), lambda phase, subject=None: None)
+    assert isinstance(session.hello(HELLO), Ready)
+    session.prepare(Prepare(task=SMALL))
+    gc.disable()  # nobody but the worker's own code cleans up here
+    try:
+        for count in range(1, 21):
+            result = session.measure(Measure(candidate=candidate("leaks")))
+            assert result.outcome is Outcome.LAUNCH_ERROR
+            assert len(leaked) == count
+            assert leaked[-1]() is None
+    finally:
+        gc.enable()
+
+
+def test_environment_of_the_cpu(measurer):
+    environment = measurer.environment
+    assert environment.device_name.startswith("cpu_")
+    assert (environment.device, environment.arch, environment.threads) == ("cpu", None, 1)
+    assert {"python", "torch", "faulty"} <= set(environment.versions)
+
+
+def test_a_device_is_measured_by_one_tool_at_a_time(surroundings):
+    holder = """
+        from attnctl.gpu.lock import LOCK_FOLDER_VARIABLE, DeviceLock
+        lock = DeviceLock("cpu x/y")
+        lock.acquire(print)
+        print("held", flush=True)
+        input()
+    """
+    waited = []
+    lock = DeviceLock("cpu x/y")
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(holder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(Unavailable, match=r"^cpu x/y was still in use by another attnctl after 0\.2 s$"):
+            lock.acquire(waited.append, timeout_s=0.2)
+        assert len(waited) == 1
+        assert str(lock.path) in waited[0]
+        other.communicate("\n")
+    lock.acquire(waited.append)
+    assert len(waited) == 1
+    again = DeviceLock("cpu x/y")  # two families on one device, one tool
+    again.acquire(waited.append)
+    assert len(waited) == 1
+    again.release()
+    lock.release()
+
+
+def test_lock_folder_that_cannot_be_used(surroundings, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(LOCK_FOLDER_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(Unavailable, match="cannot lock cpu: ") as caught:
+        DeviceLock("cpu").acquire(lambda message: None)
+    assert LOCK_FOLDER_VARIABLE in caught.value.hint
