@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from attnctl.tune.decide import MAX_DROPPED, Comparison, Verdict
 
-_BAND = re.compile(r"(\d+(?:\.\d+)?) ?%")
+_BAND = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
 
 
 class GateVerdict(StrEnum):
@@ -20,12 +20,12 @@ def parse_band(text: str) -> float:
     """``"5%"`` -> 0.05.
 
     Raises:
-        ValueError: anything but a percentage above 0 and below 100.
+        ValueError: anything but a percentage above 0.
     """
     match = _BAND.fullmatch(text)
     band = float(match[1]) / 100 if match else 0.0
-    if not 0 < band < 1:
-        raise ValueError(f"{text!r} is not a percentage above 0% and below 100%, like 5% or 2.5%")
+    if band == 0:
+        raise ValueError(f"{text!r} is not a percentage above 0%, like 5% or 2.5%")
     return band
 
 

@@ -36,7 +36,7 @@ def judged(match: Match, measured: Measured, band: float) -> Match:
 
 
 def _gated(against: str, comparison: Comparison, band: float) -> Gated:
-    return Gated(against, band, gate(comparison, band), explain(comparison, band))
+    return Gated(against, band, gate(comparison, band), explain(comparison, band), comparison)
 
 
 def _stored(match: Match, measured: Measured) -> tuple[Comparison | None, tuple[str, ...]]:

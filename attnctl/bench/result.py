@@ -50,6 +50,7 @@ class Gated:
     band: float
     verdict: GateVerdict
     reason: str
+    comparison: Comparison | None = None  # None: there was nothing to compare with
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class SimulatedDevice:
         true = np.array([time for name, time in times.items() if name not in failed])
         names = [name for name in times if name not in failed]
         level = self._swings * self._rng.integers(0, 2, len(names))
-        samples = true * np.exp(level + self._noise * self._rng.standard_normal((cycles, len(names))))
+        samples = true * np.exp(level + self._noise * self._rng.standard_normal((cycles if names else 0, len(names))))
         return FinalsReply(
             cycles=tuple(
                 Cycle(samples_us=dict(zip(names, row, strict=True)), throttle=self._throttle)
@@ -73,7 +73,7 @@ def write_profile(folder: Path, text: str = PROFILE) -> Path:
     return path
 
 
-def write_tuned(path: Path, median_us: float, *, config=TUNED, device=DEVICE, cache="cold", block=None, **changes):
+def write_tuned(path: Path, median_us: float, *, config=TUNED, device=DEVICE, cache="cold", **changes):
     """A tuned profile as `tune` writes it, with one entry for the first task."""
     loaded = load(path)
     task = tasks(loaded.profile)[0]
@@ -84,7 +84,7 @@ def write_tuned(path: Path, median_us: float, *, config=TUNED, device=DEVICE, ca
         "pass_name": task.pass_name,
         "problem": task.problem,
         "config": config,
-        "sparse_block": block or tuple(config.values()),
+        "sparse_block": tuple(config.values()),
         "latency": Latency(median_us=median_us, p20_us=median_us, p80_us=median_us, samples=100, cache=cache),
         "against_default": None,
         "against_incumbent": None,

@@ -74,7 +74,7 @@ def test_a_stale_entry_is_measured_and_its_time_is_not_compared(profile):
 
 
 def test_a_tuned_config_that_breaks_a_rule_by_now_is_not_run(profile):
-    write_tuned(profile, 25.5, config={"block_q": 100, "block_kv": 128}, block=(128, 128))
+    write_tuned(profile, 25.5, config={"block_q": 100, "block_kv": 128}, sparse_block=(128, 128))
     device = SimulatedDevice({64: 100, 16: 160})
     match, _ = benchmark(profile, device)
     head = match.rows[0]
@@ -89,6 +89,12 @@ def test_a_wrong_result_of_the_config_on_disk_is_a_finding(tuned):
     assert (match.rows[0].failed, match.rows[0].note) == (True, "wrong_result: row 7 is wrong")
     assert match.rows[1].latency is not None
     assert match.gate == ()
+    assert exit_code(match) is ExitCode.FINDINGS
+
+
+def test_a_profile_of_which_nothing_runs_is_a_finding(tuned):
+    match, _ = benchmark(tuned, SimulatedDevice({128: "nan", 64: "nan", 16: "nan"}), band=0.05)
+    assert [(row.failed, row.note, row.latency) for row in match.rows] == [(True, "wrong_result: nan", None)] * 3
     assert exit_code(match) is ExitCode.FINDINGS
 
 
@@ -171,7 +177,9 @@ def test_a_stored_time_of_another_cache_policy_is_no_baseline(profile):
 
 def test_a_stored_time_of_another_device_is_no_baseline(profile):
     write_tuned(profile, 25.5, device="another")
-    match, _ = benchmark(profile, SimulatedDevice({16: 31}), against=("incumbent",), band=0.05)
+    device = SimulatedDevice({16: 31})
+    match, _ = benchmark(profile, device, against=("incumbent",), band=0.05)
+    assert device.asked == [50, 50, 50]
     assert verdicts(match) == {"nothing": INCONCLUSIVE}
     assert match.gate[0].reason == (
         "there is nothing to compare with: run `attnctl tune` first, or name another baseline with --against"
