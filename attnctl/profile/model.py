@@ -63,6 +63,8 @@ class ProblemSection(Section):
     head_dim_v: PositiveInt | None = None
     dtype: Dtype = "bfloat16"
     softmax_scale: Annotated[float, Field(gt=0)] | None = None
+    dtype_kv: Dtype | None = None
+    batch_size_kv: PositiveInt | None = None
 
 
 class SparseBlocks(Section):
@@ -77,6 +79,10 @@ class LayoutSection(Section):
 
     num_blocks: PositiveInt | None = None
     seq_len: PositiveInt | None = None
+    seqlen_q: PositiveInt | None = None
+    seqlen_k: PositiveInt | None = None
+    batch_size: PositiveInt | None = None
+    num_heads: PositiveInt | None = None
 
 
 class GateSection(Section):

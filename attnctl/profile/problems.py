@@ -26,6 +26,8 @@ def problems(profile: Profile, seq_lens: Sequence[int] = ()) -> tuple[Problem, .
             dtype=section.dtype,
             mask=profile.mask,
             softmax_scale=section.softmax_scale,
+            dtype_kv=section.dtype_kv,
+            batch_size_kv=section.batch_size_kv,
         )
         for seqlen_q, seqlen_k in _lengths(profile, seq_lens)
     )
@@ -135,5 +137,5 @@ def _case(
         passes=profile.passes,
         configs=configs,
         sparse_blocks=sparse_blocks,
-        layout=Layout(layout.num_blocks, layout.seq_len) if layout else None,
+        layout=Layout(**layout.model_dump()) if layout else None,
     )

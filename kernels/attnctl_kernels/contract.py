@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 if TYPE_CHECKING:
     from attnctl_kernels.rule import Rule
@@ -75,6 +75,9 @@ class Mask(Frozen):
     rows: tuple[tuple[int, ...], ...] | None = None  # blocks: per query block, the key blocks that it sees
 
 
+_LATER = ("dtype_kv", "batch_size_kv")
+
+
 class Problem(Frozen):
     """One concrete attention call."""
 
@@ -88,6 +91,13 @@ class Problem(Frozen):
     dtype: Dtype
     mask: Mask = Mask()
     softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
+    dtype_kv: Dtype | None = None  # of keys and values; None: dtype. Only families with ``kv_may_differ`` take it
+    batch_size_kv: int | None = None  # likewise
+
+    @model_serializer(mode="wrap")
+    def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields that came later are left out while unset: fingerprints and journals stay what they were."""
+        return {name: value for name, value in handler(self).items() if name not in _LATER or value is not None}
 
     @property
     def element_bytes(self) -> int:
@@ -152,6 +162,10 @@ class Layout:
 
     num_blocks: int | None = None
     seq_len: int | None = None
+    seqlen_q: int | None = None  # queries that they were built for, where that is said apart from the keys
+    seqlen_k: int | None = None  # keys that they were built for
+    batch_size: int | None = None  # first dimension of the arrays
+    num_heads: int | None = None  # second dimension of the arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +216,7 @@ class Family(ABC):
     flat_config: ClassVar[bool] = False  # True: one parameter object for all passes, in upstream's form
     extra: ClassVar[str] = "tune"  # the optional dependency group that brings the kernel
     tunable: ClassVar[bool] = True  # False: rules only
+    kv_may_differ: ClassVar[bool] = False  # True: takes a problem's ``dtype_kv`` and ``batch_size_kv``
 
     @abstractmethod
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
