@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
+import hashlib
+import sys
 from functools import cache
+from pathlib import Path
 
 from attnctl.gpu.protocol import Environment
 from attnctl.profile.tuned import Against, Entry, Fingerprints, Latency
@@ -56,9 +58,11 @@ def running_versions(environment: Environment) -> dict[str, str]:
 
 @cache
 def rules_fingerprint(family: str) -> str:
-    """Changes with any rule that decides what may run."""
-    rules = (*general_rules(), *get_family(family).rules())
-    return fingerprint([[each.code, each.severity, each.versions, inspect.getsource(each.check)] for each in rules])
+    """Changes with the sources of anything that decides what may run."""
+    spec = get_family(family)
+    modules = {type(spec).__module__, *(each.check.__module__ for each in (*general_rules(), *spec.rules()))}
+    sources = {name: Path(str(sys.modules[name].__file__)).read_bytes() for name in modules}
+    return fingerprint({name: hashlib.sha256(source).hexdigest() for name, source in sources.items()})
 
 
 def _against(comparison: Comparison | None) -> Against | None:

@@ -3,18 +3,17 @@
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import file_size_limit
 
 from attnctl.errors import AttnctlError
 from attnctl.gpu.names import device_slug
@@ -178,16 +177,6 @@ def test_a_writer_killed_at_any_point_leaves_a_whole_file(tmp_path):
         assert {each.problem.seqlen_q for each in read(path).values()} == {256, 1024}
     store(path, "cpu", [entry(512)])
     assert sorted(each.name for each in tmp_path.iterdir()) == [".p.yaml.lock", "p.yaml"]
-
-
-@contextmanager
-def file_size_limit(size):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_disk_that_takes_no_more_loses_nothing(tmp_path):

@@ -1,0 +1,131 @@
+"""Which candidates a profile makes, which the rules drop, and in what order they are measured."""
+
+import pytest
+from sweeps import BLOCKS, profile, tuning
+
+from attnctl.errors import UsageError
+from attnctl.profile.candidate import case_of
+from attnctl.rules.check import check_case
+from attnctl.tune.strategies import get_strategy, strategy_names
+from attnctl_kernels.contract import Candidate, Mask
+from attnctl_kernels.families import get_family
+from attnctl_kernels.masks import FULL, PARTIAL, classify
+from attnctl_kernels.rule import Severity
+
+FA4 = """\
+schema: 1
+family: fa4
+arch: sm_90
+problem: {batch_size: 2, seq_len: 8192, num_heads_q: 16, head_dim: 256, dtype: bfloat16}
+mask: {pattern: history_candidate, history_len: 6144}
+"""
+
+
+def space(folder, text):
+    (found,) = tuning(profile(folder, text)).spaces()
+    return found
+
+
+def test_search_narrows_the_familys_space_and_default_and_incumbent_come_first(tmp_path):
+    found = space(tmp_path, BLOCKS)
+    configs = [(each.config["block_q"], each.config["block_kv"]) for each in found.candidates]
+    assert set(configs) == {(q, kv) for q in (16, 64) for kv in (16, 64, 128)}
+    assert [found.labels[each.key] for each in found.candidates[:2]] == ["default", "incumbent"]
+    assert configs[1] == (16, 16)
+    costs = [get_family("blocks").predicted_cost(case_of(found.case, each)) for each in found.candidates[2:]]
+    assert costs == sorted(costs)
+
+
+def test_default_and_incumbent_are_there_though_search_leaves_them_out(tmp_path):
+    found = space(tmp_path, BLOCKS.replace("block_q: [16, 64], block_kv: [16, 64, 128]", "block_q: [128]"))
+    assert found.default in found.candidates
+    assert found.incumbent.config == {"block_q": 16, "block_kv": 16}
+    assert found.incumbent in found.candidates
+
+
+def test_a_profile_without_config_has_the_default_as_incumbent(tmp_path):
+    text = BLOCKS.replace("config:\n  forward: {block_q: 16, block_kv: 16}\n", "")
+    found = space(tmp_path, text)
+    assert found.incumbent == found.default
+    assert found.required == (found.default,)
+
+
+def test_the_profiles_sparse_block_holds_for_all_otherwise_each_has_its_own(tmp_path):
+    free = space(tmp_path, BLOCKS)
+    assert {each.sparse_block for each in free.candidates} == {
+        (each.config["block_q"], each.config["block_kv"]) for each in free.candidates
+    }
+    fixed = space(tmp_path, BLOCKS + "sparse_block: [128, 128]\n")
+    assert {each.sparse_block for each in fixed.candidates} == {(128, 128)}
+
+
+def test_the_sweep_and_validate_call_the_same_rules(tmp_path):
+    found = space(tmp_path, FA4)
+    assert len(found.drops) > len(found.candidates) > 0
+
+    def broken(candidate):
+        found_errors = check_case(case_of(found.case, candidate))
+        return [rule.code for rule, _ in found_errors if rule.severity is Severity.ERROR]
+
+    assert not any(broken(each) for each in found.candidates)
+    assert all(broken(drop.candidate)[0] == drop.rule.code for drop in found.drops)
+    counted = found.drops_by_rule()
+    assert sum(count for count, _ in counted) == len(found.drops)
+    assert "FA4-F007" in {drop.rule.code for _, drop in counted}
+
+
+def test_labels_are_one_per_candidate_and_stable(tmp_path):
+    first, second = space(tmp_path, FA4), space(tmp_path, FA4)
+    assert first.labels == second.labels
+    assert len(set(first.labels.values())) == len(first.labels) == first.size
+    assert first.fingerprint == second.fingerprint
+    assert space(tmp_path, FA4.replace("6144", "2048")).fingerprint == first.fingerprint
+
+
+def test_the_mask_that_is_timed_has_the_profiles_own_blocks():
+    """Partial and full blocks are counted apart: together they are at most the blocks of a row."""
+    classes = classify(Mask(pattern="causal"), 4096, 4096, 128, 128)
+    assert int((classes == PARTIAL).sum()) == 32
+    assert int((classes == FULL).sum()) == 496
+    assert int((classes != 0).sum(axis=1).max()) <= 32
+
+
+CANDIDATES = [Candidate(config={"n": number}) for number in range(50)]
+
+
+def test_every_strategy_proposes_candidates_of_the_space_once():
+    assert strategy_names() == ("exhaustive", "random")
+    for name in strategy_names():
+        proposed = [each.key for each in get_strategy(name).propose(CANDIDATES, {})]
+        assert len(set(proposed)) == len(proposed) > 0
+        assert set(proposed) <= {each.key for each in CANDIDATES}
+
+
+def test_exhaustive_keeps_the_order():
+    assert list(get_strategy("exhaustive").propose(CANDIDATES, {})) == CANDIDATES
+
+
+def test_random_is_a_seeded_sample_whatever_the_order():
+    def keys(text, candidates=CANDIDATES):
+        return [each.key for each in get_strategy(text).propose(candidates, {})]
+
+    assert keys("random:samples=8,seed=1") == keys("random:seed=1,samples=8", CANDIDATES[::-1])
+    assert len(keys("random:samples=8")) == 8
+    assert keys("random:samples=8,seed=1") != keys("random:samples=8,seed=2")
+    assert len(keys("random:samples=1000")) == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("greedy", "there is no strategy 'greedy'"),
+        ("random:size=3", "strategy 'random' has no option 'size'"),
+        ("random:samples=many", "samples must be a whole number, not 'many'"),
+        ("exhaustive:samples=3", "strategy 'exhaustive' has no option 'samples'"),
+    ],
+)
+def test_wrong_strategies_are_named(text, message):
+    with pytest.raises(UsageError) as caught:
+        get_strategy(text)
+    assert message in caught.value.message
+    assert caught.value.hint
