@@ -14,7 +14,7 @@ from attnctl.rules.registry import general_rules, target_rules
 from attnctl.rules.wording import fix_sentence
 from attnctl_kernels.contract import Case, PassName, Problem
 from attnctl_kernels.families import get_family
-from attnctl_kernels.rule import Rule, Severity, Violation, check
+from attnctl_kernels.rule import Fix, Rule, Severity, Violation, check
 
 Broken = tuple[Rule, Violation]
 
@@ -91,34 +91,57 @@ def _check_problem(profile: Profile, problem: Problem) -> Iterator[tuple[Case, l
             yield case, check_case(case)
 
 
+@dataclass(slots=True)
+class _Group:
+    """Equal violations of one rule at one place."""
+
+    rule: Rule
+    violation: Violation
+    index: int  # of the problem and pass that had it first
+    pass_name: PassName
+    indices: dict[int, None]
+    passes: dict[PassName, None]
+
+
 class _Merged:
-    """Findings of all problems and passes; equal ones are one finding that names its lengths."""
+    """Violations of all problems and passes; equal ones become one finding that names its lengths."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
-        self.found: dict[tuple[object, ...], tuple[Finding, dict[int, None], dict[str, None]]] = {}
+        self.groups: dict[tuple[object, ...], _Group] = {}
+        self.places: dict[tuple[object, ...], tuple[str, int, int]] = {}
 
     def add(self, index: int, case: Case, rule: Rule, violation: Violation) -> None:
-        finding = self._finding(index, case.pass_name, rule, violation)
-        # Not the finding itself: the value of a fix may be a list, which has no hash.
-        key = (finding.code, finding.field, finding.line, finding.column, finding.message, finding.fix)
-        _, indices, passes = self.found.setdefault(key, (finding, {}, {}))
-        indices[index] = None
-        passes[case.pass_name] = None
+        place = self.locate(violation.field, index, case.pass_name)
+        # As text: the value of a fix may be a list, which has no hash.
+        key = (rule.code, place, violation.message, violation.advice, str(violation.fixes))
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = _Group(rule, violation, index, case.pass_name, {}, {})
+        group.indices[index] = None
+        group.passes[case.pass_name] = None
+
+    def locate(self, field: str, index: int, pass_name: PassName) -> tuple[str, int, int]:
+        """Only lengths have a place per problem, so thousands of problems share most places."""
+        key = (field, index if field.startswith("problem.") else None, pass_name)
+        if key not in self.places:
+            self.places[key] = self.loaded.locate(field, index, pass_name)
+        return self.places[key]
 
     def findings(self, concrete: Sequence[Problem]) -> tuple[Finding, ...]:
         merged = [
-            _about(finding, [concrete[index] for index in indices], tuple(passes), len(concrete))
-            for finding, indices, passes in self.found.values()
+            _about(self._finding(group), [concrete[index] for index in group.indices], group.passes, len(concrete))
+            for group in self.groups.values()
         ]
         return tuple(sorted(merged, key=lambda each: (each.line, each.column, each.code)))
 
-    def _finding(self, index: int, pass_name: PassName, rule: Rule, violation: Violation) -> Finding:
-        field, line, column = self.loaded.locate(violation.field, index, pass_name)
-
-        def name(logical: str) -> str:
-            return self.loaded.locate(logical, index, pass_name)[0]
-
+    def _finding(self, group: _Group) -> Finding:
+        rule, violation = group.rule, group.violation
+        field, line, column = self.locate(violation.field, group.index, group.pass_name)
+        fixes = tuple(
+            Fix(self.locate(each.field, group.index, group.pass_name)[0], each.value, each.price)
+            for each in violation.fixes
+        )
         return Finding(
             code=rule.code,
             name=rule.name,
@@ -129,14 +152,15 @@ class _Merged:
             field=field,
             message=violation.message,
             why=rule.why,
-            fix=fix_sentence(violation, name),
-            fixes=tuple(replace(each, field=name(each.field)) for each in violation.fixes),
+            fix=fix_sentence(fixes, violation.advice),
+            fixes=fixes,
         )
 
 
-def _about(finding: Finding, affected: Sequence[Problem], passes: Sequence[str], total: int) -> Finding:
+def _about(finding: Finding, affected: Sequence[Problem], passes: Iterable[str], total: int) -> Finding:
     """Say which problems and pass a finding is about, where it is not about all of them."""
-    pass_name = passes[0] if len(passes) == 1 else ""
+    names = tuple(passes)
+    pass_name = names[0] if len(names) == 1 else ""
     if total == 1 or len(affected) == 1:
         return replace(finding, pass_name=pass_name, problem=affected[0].slug if total > 1 else "")
     lengths = () if len(affected) == total else tuple(_lengths(affected))

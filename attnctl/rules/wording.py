@@ -1,34 +1,32 @@
-"""A violation's fixes as one sentence."""
+"""The fixes of a finding as one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from attnctl.profile.scalars import spell
 from attnctl_kernels.contract import join_words
-from attnctl_kernels.rule import Fix, Violation
+from attnctl_kernels.rule import Fix
 
 
-def fix_sentence(violation: Violation, written_field: Callable[[str], str]) -> str:
-    """``seq_len 768 (23 % fewer tokens) or 1024; block_q_dq 64``: by field, cheapest first."""
+def fix_sentence(fixes: Sequence[Fix], advice: str = "") -> str:
+    """``seq_len 768 (23 % fewer tokens) or 1024; or block_q_dq 64``: by field, cheapest first, advice last."""
     groups: dict[str, list[str]] = {}
-    for fix in violation.fixes:
-        name = written_field(fix.field)
-        groups.setdefault(_short(name), []).append(_value(fix))
-    parts = [
-        f"{name} {join_words(values)}" if values != ["remove"] else f"remove {name}" for name, values in groups.items()
-    ]
-    if violation.advice:
-        parts.append(violation.advice)
-    return "; or ".join(parts)
+    removed: dict[str, None] = {}
+    for fix in fixes:
+        name = _short(fix.field)
+        if fix.value is None:
+            removed[name] = None
+        else:
+            groups.setdefault(name, []).append(f"{spell(fix.value)} ({fix.price})" if fix.price else spell(fix.value))
+    parts = [f"{name} {join_words(values)}" for name, values in groups.items()]
+    parts += [f"remove {name}" for name in removed]
+    return "; or ".join([*parts, advice] if advice else parts)
 
 
-def _short(name: str) -> str:
-    """``problem.seq_len[1]`` -> ``seq_len``: the place is said already."""
-    last = name.rpartition(".")[2]
-    return last.partition("[")[0] if name.startswith("problem.") else last
-
-
-def _value(fix: Fix) -> str:
-    text = "remove" if fix.value is None else spell(fix.value)
-    return f"{text} ({fix.price})" if fix.price else text
+def _short(field: str) -> str:
+    """The place is said already: ``problem.seq_len[1]`` -> ``seq_len``, ``config.forward.tile_m`` -> ``tile_m``."""
+    section, _, name = field.partition(".")
+    if section == "problem":
+        return name.partition("[")[0]
+    return name.rpartition(".")[2] if section in ("config", "mask", "layout") else field

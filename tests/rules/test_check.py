@@ -8,7 +8,7 @@ from attnctl.profile.load import load
 from attnctl.profile.problems import cases
 from attnctl.rules.check import check_case, check_profile
 from attnctl.rules.wording import fix_sentence
-from attnctl_kernels.rule import Fix, Severity, Violation
+from attnctl_kernels.rule import Fix, Severity
 
 pytestmark = pytest.mark.usefixtures("family_folder")
 
@@ -53,7 +53,7 @@ def test_findings_of_a_backward_pass_stand_there(check):
     rest = "passes: [backward]\nsparse_block:\n  backward: [100, 128]\n"
     (finding,) = check(toy(1024, rest)).findings
     assert (finding.severity, finding.line, finding.field) == (Severity.WARNING, 9, "sparse_block.backward")
-    assert finding.fix == "backward [64, 128]"
+    assert finding.fix == "sparse_block.backward [64, 128]"
     report = check(toy(1024, rest))
     assert (report.errors, report.warnings) == (0, 1)
 
@@ -135,13 +135,15 @@ def test_a_file_with_faults_of_form_is_not_checked_further(check):
         ((Fix("a", 1, "2.4 % more tokens"), Fix("b", True)), "", "a 1 (2.4 % more tokens); or b true"),
         ((Fix("sparse_block", (256, 128)),), "", "sparse_block [256, 128]"),
         ((Fix("mask.window", None),), "", "remove window"),
+        ((Fix("config.forward.tile_m", 64), Fix("config.tile_n", 64)), "", "tile_m 64; or tile_n 64"),
+        ((Fix("mask.rows[3]", (0, 1)),), "", "rows[3] [0, 1]"),
         ((), "use sm_90", "use sm_90"),
         ((Fix("a", 1),), "use sm_90", "a 1; or use sm_90"),
         ((Fix("problem.seq_len[3]", 1.0e-7),), "", "seq_len 1.0e-07"),
     ],
 )
 def test_wording_of_fixes(fixes, advice, sentence):
-    assert fix_sentence(Violation("a", "", fixes, advice), lambda field: field) == sentence
+    assert fix_sentence(fixes, advice) == sentence
 
 
 def test_reports_of_missing_facts_stand_at_the_nearest_line(check):

@@ -50,7 +50,9 @@ print(json.dumps([check_profile(Path(sys.argv[1])).case_count, sorted(sys.module
 def test_checking_a_profile_imports_its_own_family_and_no_framework(tmp_path, family):
     path = tmp_path / "p.yaml"
     path.write_text(f"family: {family}\narch: sm_90\nproblem: {{seq_len: 1000, num_heads_q: 4, head_dim: 64}}\n")
-    run = subprocess.run([sys.executable, "-c", VALIDATE, path], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-c", VALIDATE, path], capture_output=True, text=True, check=False, timeout=120
+    )
     assert run.returncode == 0, run.stderr
     cases, modules = json.loads(run.stdout)
     assert cases == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from attnctl_kernels.contract import Case, Problem
+from attnctl.rules.general.block_rows import fitting_sizes
+from attnctl_kernels.contract import Case
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -168,100 +169,13 @@ def queries_without_keys(case: Case) -> Iterator[Violation]:
         yield Violation("problem.seqlen_q", message, fixes)
 
 
-@rule("G107", why="rows that are missing would be empty, and rows that are too many would be ignored")
-def block_rows_of_other_length(case: Case) -> Iterator[Violation]:
-    """The block list does not have one row per block of queries.
-
-    What: `mask.rows` has seqlen_q / block_size rows, rounded up.
-
-    Why: A list for another length or block size looks valid and masks the wrong tokens. 1000 queries in blocks of 128
-    make 8 rows, the last with 104 queries.
-
-    Fix: Rebuild the list for this length, or state the block size that it was built with.
-    """
-    problem = case.problem
-    mask = problem.mask
-    if mask.pattern != "blocks" or mask.rows is None or mask.block_size is None or min(mask.block_size) < 1:
-        return
-    size, needed = mask.block_size[0], -(-problem.seqlen_q // mask.block_size[0])
-    if len(mask.rows) != needed:
-        fixes = _block_sizes(problem, len(mask.rows))
-        made = f"{problem.seqlen_q} queries in blocks of {size} make {needed}"
-        message = f"rows lists {len(mask.rows)} blocks of queries; {made}"
-        yield Violation("mask.rows", message, fixes, f"list {needed} rows")
-
-
-@rule("G108", why="the kernel would read keys that do not exist")
-def block_out_of_range(case: Case) -> Iterator[Violation]:
-    """The block list names a block of keys that does not exist.
-
-    What: Every entry of `mask.rows` is at least 0 and below seqlen_k / block_size, rounded up.
-
-    Why: Kernels trust the list: block 8 of 8 blocks of keys is read from memory behind the tensor.
-
-    Fix: Blocks count from 0: 1024 keys in blocks of 128 are blocks 0 to 7.
-    """
-    problem = case.problem
-    mask = problem.mask
-    if mask.pattern != "blocks" or mask.rows is None or mask.block_size is None or min(mask.block_size) < 1:
-        return
-    blocks = -(-problem.seqlen_k // mask.block_size[1])
-    for index, row in enumerate(mask.rows):
-        if row and (min(row) < 0 or max(row) >= blocks):
-            wrong = min(row) if min(row) < 0 else max(row)
-            exist = f"{problem.seqlen_k} keys in blocks of {mask.block_size[1]} are blocks 0 to {blocks - 1}"
-            message = f"rows[{index}] lists block {wrong}; {exist}"
-            kept = tuple(each for each in row if 0 <= each < blocks)
-            yield Violation(
-                f"mask.rows[{index}]", message, (Fix(f"mask.rows[{index}]", kept),) if len(kept) <= 16 else ()
-            )
-
-
-@rule("G109", why="kernels walk the list once, in order: a repeated block counts twice")
-def block_row_out_of_order(case: Case) -> Iterator[Violation]:
-    """A row of the block list is not in ascending order, or names a block twice.
-
-    What: Each of `mask.rows` ascends, with no repetition.
-
-    Why: A block that is listed twice has twice its weight in the softmax. Kernels that mask the keys behind the end
-    treat the last listed block as the last of the sequence.
-
-    Fix: [0, 3, 3, 1] -> [0, 1, 3].
-    """
-    mask = case.problem.mask
-    if mask.pattern != "blocks" or mask.rows is None:
-        return
-    for index, row in enumerate(mask.rows):
-        ordered = tuple(sorted(set(row)))
-        if ordered != row:
-            fault = "names a block twice" if len(ordered) < len(row) else "is not in ascending order"
-            fixes = (Fix(f"mask.rows[{index}]", ordered),) if len(ordered) <= 16 else ()
-            yield Violation(f"mask.rows[{index}]", f"rows[{index}] {fault}", fixes, "" if fixes else "sort it")
-
-
 _SIZES = "state the block size that the rows were built with"
 _ROWS = "list, per block of queries, the blocks of keys that it sees"
 _LAST = "add a last document of {} keys"
 
 
-def _sizes(count: int, length: int) -> tuple[int, int] | None:
-    """The smallest and the largest block size that cuts ``length`` into ``count`` blocks."""
-    smallest = -(-length // count)
-    if -(-length // smallest) != count:
-        return None
-    largest = length if count == 1 else (length - 1) // (count - 1)
-    return smallest, largest
-
-
 def _fitting(count: int, length: int) -> str:
-    sizes = _sizes(count, length)
+    sizes = fitting_sizes(count, length)
     if sizes is None:
         return ""
     return f"; {count} rows over {length} queries fit every size from {sizes[0]} to {sizes[1]}"
-
-
-def _block_sizes(problem: Problem, count: int) -> tuple[Fix, ...]:
-    sizes = _sizes(count, problem.seqlen_q) if count else None
-    if sizes is None or problem.mask.block_size is None:
-        return ()
-    return (Fix("mask.block_size", (sizes[0], problem.mask.block_size[1])),)

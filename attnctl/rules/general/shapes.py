@@ -84,8 +84,11 @@ def offset_beyond_32_bits(case: Case) -> Iterator[Violation]:
     name = max(per_batch, key=per_batch.__getitem__)
     largest = problem.batch_size * per_batch[name] - 1
     if largest > LARGEST_OFFSET:
-        fitting = (LARGEST_OFFSET + 1) // per_batch[name]
-        fixes = (Fix("problem.batch_size", fitting),) if fitting else ()
-        advice = "" if fixes else "shorten the sequence, or make sure that the kernel counts in 64 bits"
+        length = "seqlen_q" if name in "QO" else "seqlen_k"
+        field, smallest = "problem.batch_size", per_batch[name]
+        if smallest > LARGEST_OFFSET + 1:  # one sequence is too long already
+            field, smallest = f"problem.{length}", problem.batch_size * per_batch[name] // getattr(problem, length)
+        fitting = (LARGEST_OFFSET + 1) // smallest
         message = f"the last element of {name} has offset {largest}, above {LARGEST_OFFSET}"
-        yield Violation("problem.batch_size", message, fixes, advice)
+        advice = "make sure that the kernel counts in 64 bits"
+        yield Violation(field, message, (Fix(field, fitting),) if fitting else (), advice)
