@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnctl.cli.app import fail
-from attnctl.cli.options import Profiles
+from attnctl.cli.options import Profiles, device_name
 from attnctl.errors import AttnctlError, ExitCode
+
+if TYPE_CHECKING:
+    from attnctl.rules.finding import Finding
+
+_TARGET = {"arch", "version", "passes"}  # errors there leave nothing to measure; others bar single configs
 
 
 class Format(StrEnum):
@@ -49,7 +54,7 @@ def bench(
     cycles: Annotated[int, typer.Option(min=1, help="Samples of each config in each of three processes.")] = 50,
     output: Annotated[Format, typer.Option("--format", help="How to show it.")] = Format.TEXT,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="cpu, cuda:0, ... Without it: what the family runs on.")
+        str | None, typer.Option(metavar="NAME", help="cpu, 0, cuda:0, ... Without it: what the family runs on.")
     ] = None,
     cache: Annotated[Cache, typer.Option(help="State of the L2 cache before each sample.")] = Cache.COLD,
     tuned: Annotated[
@@ -61,19 +66,16 @@ def bench(
     from attnctl.bench.session import Options, matches  # noqa: PLC0415
     from attnctl.profile.load import load, profile_paths  # noqa: PLC0415
     from attnctl.report import _bench as report  # noqa: PLC0415
-    from attnctl.report import github, text  # noqa: PLC0415
     from attnctl.rules.check import check_loaded  # noqa: PLC0415
 
-    options = Options(against or (DEFAULT, INCUMBENT), gate, cycles, cache.value, device, tuned)
+    options = Options(against or (DEFAULT, INCUMBENT), gate, cycles, cache.value, device_name(device), tuned)
     found, codes = [], []
     for path in profile_paths(paths):
         loaded = load(path)
-        checked = check_loaded(loaded)
-        if checked.errors:
-            if output is Format.GITHUB:
-                github.render([checked], sys.stdout)
-            else:
-                text.render([checked], sys.stderr)
+        if stopping := [
+            each for each in check_loaded(loaded).findings if loaded.profile is None or each.field in _TARGET
+        ]:
+            _print_findings(stopping, output)
             codes.append(ExitCode.FINDINGS)
             continue
         _, line, column = loaded.locate("gate.max_regression")
@@ -91,6 +93,16 @@ def bench(
     if output is Format.JSON:
         _print([json.dumps(report.as_json(found), indent=2)])
     return worst(codes)
+
+
+def _print_findings(findings: Sequence[Finding], output: Format) -> None:
+    from attnctl.report import github, text  # noqa: PLC0415
+
+    for finding in findings:
+        if output is Format.GITHUB:
+            typer.echo(github.command(finding))
+        else:
+            typer.echo(text.line(finding), err=True)
 
 
 def _say(message: str) -> None:

@@ -15,3 +15,8 @@ SeqLens = Annotated[
     list[int] | None,
     typer.Option("--seq-len", metavar="N", min=1, help="Instead of the profile's lengths; repeatable."),
 ]
+
+
+def device_name(text: str | None) -> str | None:
+    """What `--device` names: ``0`` is ``cuda:0``."""
+    return f"cuda:{text}" if text and text.isdecimal() else text

@@ -84,6 +84,18 @@ def test_a_tuned_config_that_breaks_a_rule_by_now_is_not_run(profile):
     assert exit_code(match) is ExitCode.FINDINGS
 
 
+def test_an_incumbent_that_breaks_a_rule_is_no_obstacle_to_the_tuned_config(tmp_path):
+    profile = write_profile(tmp_path, PROFILE.replace("block_q: 16", "block_q: -16"))
+    write_tuned(profile, 25.5)
+    match, _ = benchmark(profile, SimulatedDevice({128: 80, 64: 100}))
+    assert [(row.name, row.failed) for row in match.rows] == [
+        ("tuned", False),
+        ("default", False),
+        ("incumbent", False),
+    ]
+    assert match.rows[2].note.startswith("breaks BLOCKS-")
+
+
 def test_a_wrong_result_of_the_config_on_disk_is_a_finding(tuned):
     match, _ = benchmark(tuned, SimulatedDevice({128: "row 7 is wrong", 64: 100, 16: 160}), band=0.05)
     assert (match.rows[0].failed, match.rows[0].note) == (True, "wrong_result: row 7 is wrong")
