@@ -56,7 +56,7 @@ def dropped(space: Space) -> Iterator[str]:
 
 
 def drop_reason(drop: Drop) -> str:
-    fix = fix_sentence(drop.violation, lambda name: name)
+    fix = fix_sentence(drop.violation.fixes, drop.violation.advice)
     text = f"{drop.rule.code} {drop.violation.message}; {drop.rule.why}."
     return one_line(f"{text} Fix: {fix}. Example: {drop.candidate}" if fix else f"{text} Example: {drop.candidate}")
 

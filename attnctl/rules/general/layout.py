@@ -39,3 +39,26 @@ def layout_of_other_length(case: Case) -> Iterator[Violation]:
     elif layout.seq_len is not None and layout.seq_len != seqlen_q:
         message = f"the layout is built for seq_len {layout.seq_len}, the problem has seqlen_q {seqlen_q}"
         yield Violation("layout.seq_len", message, (Fix("layout.seq_len", seqlen_q, "rebuild the arrays"),))
+
+
+@rule("G202", why="rounding up to whole blocks is done inside the block arrays, not in the lengths that they state")
+def layout_built_for_other_lengths(case: Case) -> Iterator[Violation]:
+    """Prebuilt block arrays state other lengths than the problem has.
+
+    What: `layout.seqlen_q` and `layout.seqlen_k` equal the problem's.
+
+    Why: A mask for 20096 x 40192 (20000 rounded up to 128, and twice that) against 20000 queries and 40000 keys is
+    refused in the middle of a run, or masks the wrong keys. The grid has 157 x 313 blocks either way.
+
+    Fix: Build the mask at the true lengths: 20000 x 40000.
+    """
+    layout, problem = case.layout, case.problem
+    if layout is None:
+        return
+    built = {"seqlen_q": layout.seqlen_q or problem.seqlen_q, "seqlen_k": layout.seqlen_k or problem.seqlen_k}
+    lengths = f"{built['seqlen_q']} x {built['seqlen_k']}, the problem has {problem.seqlen_q} x {problem.seqlen_k}"
+    for name, length in built.items():
+        true = getattr(problem, name)
+        if length != true:
+            fix = Fix(f"layout.{name}", true, "rebuild the arrays")
+            yield Violation(f"layout.{name}", f"the layout is built for {lengths}", (fix,))
