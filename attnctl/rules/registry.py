@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
+from string import ascii_uppercase
 from typing import TypeAlias
 
 from attnctl.errors import UsageError
 from attnctl.rules import form, general
 from attnctl.rules.form import FormRule
 from attnctl.rules.general import target
+from attnctl_kernels.contract import join_words
 from attnctl_kernels.families import family_names, get_family
 from attnctl_kernels.rule import Rule, rules_in
 
@@ -66,9 +69,30 @@ def find_rule(code: str) -> AnyRule:
     found = rules.get(code.strip().upper())
     if found is not None:
         return found
-    from attnctl.profile.names import nearest  # noqa: PLC0415 - only for codes that are wrong
-
-    near = nearest(code, tuple(rules), 3)
     named = [each.code for each in rules.values() if each.name == code.strip().lower()]
-    hint = f"did you mean {' or '.join(named or near)}?" if named or near else "see the codes in docs or a finding"
-    raise UsageError(f"no rule has the code {code!r}", hint)
+    near = named or _nearest_codes(code.strip().upper(), tuple(rules))
+    hint = f"did you mean {join_words(near)}? " if near else ""
+    raise UsageError(f"no rule has the code {code!r}", f"{hint}attnctl explain --list prints all codes")
+
+
+def _nearest_codes(code: str, known: Sequence[str]) -> list[str]:
+    """At most three: PAL-B003 for PAL-B3, then what begins alike, then what is spelled alike."""
+    same = [each for each in known if _bare(each) == _bare(code)]
+    if same:
+        return same
+    alike = {each: _begins_alike(each, code) for each in known}
+    longest = max(alike.values(), default=0)
+    if longest and longest >= min(3, len(code) - len(code.lstrip(ascii_uppercase))):
+        return [each for each in known if alike[each] == longest][:3]
+    import difflib  # noqa: PLC0415 - only for codes that are wrong
+
+    return difflib.get_close_matches(code[:64], known, 3, 0.6)
+
+
+def _bare(code: str) -> str:
+    """Without dashes and leading zeros."""
+    return re.sub(r"[^A-Z0-9]|(?<![0-9])0+", "", code)
+
+
+def _begins_alike(left: str, right: str) -> int:
+    return next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
