@@ -1,70 +1,116 @@
-"""Print the page of a rule: what it demands, why, and what to do.
+"""Print the page of a rule, or find the rules behind an error message: what they demand, why, and what to do.
 
-The code is the one that `validate` prints, for example `attnctl explain PAL-B003`; --list prints all codes.
+With a code, the one that `validate` prints, its page: `attnctl explain PAL-B003`; --list prints all codes.
+With a message, what it is about: `attnctl explain --message "Need to specify backward blocks."`; with `-`, all that is
+known in a traceback or a whole log from standard input: `attnctl explain - < train.log`.
+
+Exit code 0: explained; 1: nothing in the text is known; 2: wrong usage or an unknown code.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 import sys
-import textwrap
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, BinaryIO
 
 import typer
 
-from attnctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from attnctl.rules.registry import AnyRule
+from attnctl.errors import ExitCode, UsageError
 
 WIDEST = 100  # longer lines are hard to read
+FORMATS = ("text", "json")
+PIECE = 1 << 20
+STDIN = "-"
+NOT_FOUND = "paste the whole traceback; or run `attnctl validate PROFILE`: many faults make no kernel say anything"
 
 
 def explain(
-    code: Annotated[str | None, typer.Argument(metavar="CODE", show_default=False, help="The code of a rule.")] = None,
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE|-", show_default=False, help="The code of a rule, or - for text from standard input."
+        ),
+    ] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", metavar="TEXT", help="An error message or traceback.")
+    ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="One line per rule.")] = False,
-) -> None:
-    from attnctl.report._terminal import columns, has_colour, paint  # noqa: PLC0415
-    from attnctl.rules.registry import all_rules, find_rule  # noqa: PLC0415 - imports every family's rules
-
-    colour = has_colour(sys.stdout)
+    format: Annotated[  # noqa: A002 - the option's name
+        str, typer.Option("--format", metavar="NAME", help=f"One of: {', '.join(FORMATS)}.")
+    ] = "text",
+) -> ExitCode:
+    if format not in FORMATS:
+        raise UsageError(f"unknown format {format!r}", f"known: {', '.join(FORMATS)}")
+    if (code is not None) + (message is not None) + list_all != 1:
+        raise UsageError(
+            "explain needs one thing to explain: CODE, --message TEXT or - (standard input)",
+            "attnctl explain --list prints all codes",
+        )
+    as_json = format == "json"
     if list_all:
-        rules = all_rules()
-        width = max(map(len, rules), default=0)
-        for each in sorted(rules):
-            typer.echo(f"{each.ljust(width)}  {rules[each].severity:<7}  {title(rules[each])}")
-        return
-    if code is None:
-        raise UsageError("explain needs the code of a rule", "attnctl explain --list prints all of them")
+        return _list(as_json)
+    if message is not None or code == STDIN:
+        pieces = _stdin() if message is None else (message,)
+        return _messages(pieces, as_json)
+    return _page(str(code), as_json)
+
+
+def _list(as_json: bool) -> ExitCode:
+    from attnctl.rules.pages import as_dict, title  # noqa: PLC0415 - imports every family's rules
+    from attnctl.rules.registry import all_rules  # noqa: PLC0415
+
+    rules = [rule for _, rule in sorted(all_rules().items())]
+    if as_json:
+        typer.echo(json.dumps([as_dict(each) for each in rules], indent=2))
+        return ExitCode.OK
+    width = max((len(each.code) for each in rules), default=0)
+    for each in rules:
+        typer.echo(f"{each.code.ljust(width)}  {each.severity:<7}  {title(each)}")
+    return ExitCode.OK
+
+
+def _page(code: str, as_json: bool) -> ExitCode:
+    from attnctl.report._terminal import columns, has_colour, paint  # noqa: PLC0415
+    from attnctl.rules.pages import as_dict, page  # noqa: PLC0415
+    from attnctl.rules.registry import find_rule  # noqa: PLC0415
+
     rule = find_rule(code)
-    typer.echo(paint(f"{rule.code} {rule.name}", "strong", colour=colour))
+    if as_json:
+        typer.echo(json.dumps(as_dict(rule), indent=2))
+        return ExitCode.OK
+    typer.echo(paint(f"{rule.code} {rule.name}", "strong", colour=has_colour(sys.stdout)))
     typer.echo("\n".join(page(rule, min(columns(), WIDEST))))
+    return ExitCode.OK
 
 
-def title(rule: AnyRule) -> str:
-    """What is wrong, in one line: the first paragraph of the page."""
-    return " ".join(rule.page.strip().partition("\n\n")[0].split())
+def _messages(pieces: Iterable[str], as_json: bool) -> ExitCode:
+    from attnctl.report._messages import write_json, write_text  # noqa: PLC0415
+    from attnctl.report._terminal import columns  # noqa: PLC0415
+    from attnctl.rules.messages import find_messages  # noqa: PLC0415
+
+    matches = find_messages(pieces)
+    if as_json:
+        write_json(matches, sys.stdout)
+    else:
+        write_text(matches, sys.stdout, width=min(columns(), WIDEST))
+    if matches:
+        return ExitCode.OK
+    typer.echo("nothing in this text is a message that attnctl knows", err=True)
+    typer.echo(f"hint: {NOT_FOUND}", err=True)
+    return ExitCode.FINDINGS
 
 
-def page(rule: AnyRule, width: int) -> Iterator[str]:
-    """The docstring, its paragraphs filled, after the facts that the rule itself carries."""
-    first, *rest = [" ".join(paragraph.split()) for paragraph in rule.page.strip().split("\n\n")]
-    yield from textwrap.wrap(first, width)
-    yield ""
-    yield from (f"{name:<10}{value}" for name, value in facts(rule))
-    for paragraph in rest:
-        yield ""
-        yield from textwrap.wrap(paragraph, width, break_long_words=False, break_on_hyphens=False)
-    if rule.upstream:
-        yield ""
-        yield "Upstream says:"
-        yield from (f"  {message}" for message in rule.upstream)
-
-
-def facts(rule: AnyRule) -> Iterator[tuple[str, str]]:
-    """Where the rule applies; faults of form have no passes, arches or versions."""
-    yield "severity", str(rule.severity)
-    for name in ("passes", "arches", "versions"):
-        values = getattr(rule, name, ())
-        if values:
-            yield name, ", ".join(values)
+def _stdin() -> Iterator[str]:
+    """Standard input in pieces. What is not text is no reason to stop: logs hold anything."""
+    stream: BinaryIO = sys.stdin.buffer
+    first = stream.read(PIECE)
+    # Redirecting in PowerShell writes UTF-16.
+    utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    decoder = codecs.getincrementaldecoder("utf-16" if utf16 else "utf-8")(errors="replace")
+    piece = first
+    while piece:
+        yield decoder.decode(piece)
+        piece = stream.read(PIECE)
+    yield decoder.decode(b"", final=True)
