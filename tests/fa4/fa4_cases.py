@@ -1,10 +1,30 @@
 """Problems, cases and upstream's own entry, for the tests of family fa4."""
 
-from attnctl_kernels.contract import Case, Mask, Problem
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from attnctl_kernels.contract import Candidate, Case, Mask, Problem, Task
 from attnctl_kernels.fa4.spec import FAMILY
 from attnctl_kernels.rule import Severity, check
 
 CAUSAL = Mask(pattern="causal")
+
+# One of each, for sequences of 500 tokens.
+MASKS = {
+    "dense": Mask(),
+    "causal": CAUSAL,
+    "window": Mask(pattern="sliding_window", window=100),
+    "prefix": Mask(pattern="prefix_lm", prefix_len=77),
+    "history": Mask(pattern="history_candidate", history_len=300),
+    "documents": Mask(pattern="document", document_len=130),
+    "causal documents": Mask(pattern="document", document_len=130, causal=True),
+    "ragged documents": Mask(pattern="document", document_lens=(60, 1, 239, 200)),
+    "causal ragged documents": Mask(pattern="document", document_lens=(60, 1, 239, 200), causal=True),
+    "blocks": Mask(pattern="blocks", block_size=(100, 50), rows=((0, 3), (), (9,), (1, 2, 3, 4), (0, 9))),
+}
 
 
 def make_problem(seqlen_q=1024, seqlen_k=None, *, heads=4, heads_kv=None, head_dim=128, head_dim_v=None, **more):
@@ -46,3 +66,36 @@ def codes(case, severity=None):
 
 def errors(case):
     return codes(case, Severity.ERROR)
+
+
+def make_work(problem, tile_m=128, tile_n=128, *, mma_pv_is_rs=True, intra_wg_overlap=True):
+    """Task and candidate."""
+    config = {
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "mma_pv_is_rs": mma_pv_is_rs,
+        "intra_wg_overlap": intra_wg_overlap,
+    }
+    task = Task(family="fa4", version=None, arch="sm_90", pass_name="forward", problem=problem)
+    return task, Candidate(config=config, sparse_block=FAMILY.sparse_block(problem, "forward", config))
+
+
+def in_a_process(what, work, cache, **environment):
+    """What ``fa4_process.py`` says about each (task, candidate)."""
+    text = json.dumps([[task.model_dump(mode="json"), candidate.model_dump(mode="json")] for task, candidate in work])
+    finished = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("fa4_process.py")), what],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ATTNCTL_CACHE_DIR": str(cache), **environment},
+    )
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return json.loads(finished.stdout)
+
+
+def objects(cache):
+    """Compiled kernels on disk, with the time of their last change."""
+    return {path.name: path.stat().st_mtime_ns for path in Path(cache).rglob("*.o")}

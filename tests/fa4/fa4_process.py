@@ -1,0 +1,52 @@
+"""``python fa4_process.py compile|bind``: candidates from stdin, results to stdout, as a worker process would.
+
+Reads a list of (task, candidate), writes one object per candidate: ``error``, or what compiling told; for ``bind``
+the largest error of the output against the reference.
+"""
+
+import json
+import sys
+
+import torch
+
+from attnctl_kernels import reference
+from attnctl_kernels.contract import Candidate, CompileError, Inputs, Task
+from attnctl_kernels.fa4.launch import LAUNCHER
+
+
+def random_inputs(problem, seed=0):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    queries = (problem.batch_size, problem.seqlen_q, problem.num_heads_q, problem.head_dim)
+    keys = (problem.batch_size, problem.seqlen_k, problem.num_heads_kv, problem.head_dim)
+    shapes = (queries, keys, (*keys[:3], problem.head_dim_v))
+    dtype = getattr(torch, problem.dtype)
+    return Inputs(*(torch.randn(shape, generator=generator, device="cuda").to(dtype) for shape in shapes))
+
+
+def bound(task, candidate):
+    inputs = random_inputs(task.problem)
+    call = LAUNCHER.bind(task, candidate, inputs)
+    call.poison()
+    call.run()
+    expected, _ = reference.forward(inputs.q, inputs.k, inputs.v, task.problem.mask)
+    return {"error": None, "difference": (call.outputs()["out"].float() - expected).abs().max().item()}
+
+
+def compiled(task, candidate):
+    result = LAUNCHER.compile(task, candidate)
+    return {"error": None, "binary": result.binary, "resources": result.resources}
+
+
+def main():
+    work = {"compile": compiled, "bind": bound}[sys.argv[1]]
+    results = []
+    for task, candidate in json.load(sys.stdin):
+        try:
+            results.append(work(Task.model_validate(task), Candidate.model_validate(candidate)))
+        except CompileError as error:
+            results.append({"error": str(error)})
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

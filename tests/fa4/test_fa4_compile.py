@@ -1,0 +1,104 @@
+"""Real compilations without a GPU, in processes of their own: masks, refusals, and the cache on disk."""
+
+import json
+import re
+
+import pytest
+from fa4_cases import MASKS, errors, in_a_process, make_case, make_problem, make_work, objects
+
+torch = pytest.importorskip("torch")
+launch = pytest.importorskip("attnctl_kernels.fa4.launch")
+if launch.missing_packages():
+    pytest.skip(f"{launch.missing_packages()[0]} is not installed", allow_module_level=True)
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+SMALL = {"tile_m": 64, "tile_n": 16}  # compiles fastest
+COMPILED = ("dense", "causal", "window", "prefix", "history", "documents", "causal ragged documents", "blocks")
+
+
+def problem_of(name, **more):
+    """With grouped heads for one of them."""
+    heads_kv = 1 if name == "documents" else None
+    return make_problem(more.pop("seqlen", 500), heads_kv=heads_kv, head_dim=16, mask=MASKS[name], **more)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def compiled(cache):
+    """Every pattern, compiled in one process."""
+    work = [make_work(problem_of(name), **SMALL) for name in COMPILED]
+    return dict(zip(COMPILED, in_a_process("compile", work, cache, **NO_GPU), strict=True))
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_mask_compiles(compiled, name):
+    result = compiled[name]
+    assert result["error"] is None
+    assert result["resources"]["registers"] > 100
+    assert result["resources"]["local_bytes"] == 0
+    assert re.match("[0-9a-f]{64}-", result["binary"])
+
+
+def test_masks_are_different_kernels(compiled):
+    assert len({result["binary"] for result in compiled.values()}) == len(compiled)
+
+
+def test_second_process_finds_the_kernel_on_disk(compiled, cache):
+    """Also for other lengths and heads: the kernel does not depend on them."""
+    before = objects(cache)
+    assert len(before) == len(compiled)
+    ragged, history = "causal ragged documents", problem_of("history", seqlen=700, heads=8)
+    again = in_a_process(
+        "compile", [make_work(problem_of(ragged), **SMALL), make_work(history, **SMALL)], cache, **NO_GPU
+    )
+    assert again == [compiled[ragged], compiled["history"]]
+    assert objects(cache) == before
+
+
+REFUSED = {
+    "FA4-F005": ({"head_dim": 64}, {"tile_m": 96, "tile_n": 64}, "failed to partition"),
+    "FA4-F006": ({}, {"tile_m": 64, "tile_n": 272}, "expects the N-mode to satisfy 8 <= N <= 256"),
+    "FA4-F023": ({"head_dim_v": 256}, {"tile_m": 192, "tile_n": 16}, "Insufficient registers (128)"),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(cache):
+    work = [make_work(make_problem(500, **{"head_dim": 16, **more}), **tile) for more, tile, _ in REFUSED.values()]
+    return dict(zip(REFUSED, in_a_process("compile", work, cache, **NO_GPU), strict=True))
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_what_the_rules_refuse_does_not_compile(refusals, code):
+    more, tile, message = REFUSED[code]
+    assert errors(make_case(make_problem(500, **{"head_dim": 16, **more}), **tile)) == {code}
+    assert message in refusals[code]["error"]
+    assert "\n" not in refusals[code]["error"]
+
+
+def test_backward_says_that_it_cannot_be_tuned():
+    task, candidate = make_work(problem_of("causal"))
+    with pytest.raises(launch.CompileError, match="backward takes no tiles"):
+        launch.LAUNCHER.compile(task.model_copy(update={"pass_name": "backward"}), candidate)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
+def test_other_arches_are_not_available(arch):
+    assert launch.LAUNCHER.available(arch) == f"attnctl runs fa4 on sm_90 only, not on {arch}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so():
+    assert launch.LAUNCHER.available("sm_90") == "no CUDA device is visible"
+
+
+def test_versions_are_those_installed():
+    versions = launch.LAUNCHER.versions()
+    assert versions["flash-attn-4"] == "4.0.0b36"
+    assert re.fullmatch("[0-9a-f]{16}", versions["flash-attn-4-sources"])
+    assert set(versions) == {"flash-attn-4", "flash-attn-4-sources", "nvidia-cutlass-dsl", "quack-kernels"}
+    json.dumps(versions)
