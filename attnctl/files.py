@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from attnctl.errors import AttnctlError
 
+_LOCK_TIMEOUT_S = 60.0
+_LOCK_POLL_S = 0.02
 _HINTS = {
     errno.ENOSPC: "free some space, or choose another folder",
     errno.EDQUOT: "free some of your quota, or choose another folder",
@@ -47,7 +53,50 @@ def write_atomic(path: Path, text: str) -> None:
         raise cannot_write(path, error) from error
 
 
-def remove_leftovers(path: Path) -> None:
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other writers of ``path`` out. The lock is a file beside it that is gone afterwards.
+
+    Raises:
+        AttnctlError: it cannot be created, or somebody has held it for a minute.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        make_folder(path.parent)
+        descriptor = _acquire(lock)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    if descriptor is None:
+        message = f"{path}: another process has been writing it for {_LOCK_TIMEOUT_S:.0f} s"
+        raise AttnctlError(message, f"see who holds {lock}")
+    try:
+        _remove_leftovers(path)
+        yield
+    finally:
+        # Still held: who waits for this very file sees that it is gone, and opens the next one.
+        with contextlib.suppress(OSError):
+            lock.unlink()
+        os.close(descriptor)
+
+
+def _acquire(lock: Path) -> int | None:
+    end = time.monotonic() + _LOCK_TIMEOUT_S
+    while time.monotonic() < end:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            time.sleep(_LOCK_POLL_S)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    return None
+
+
+def _remove_leftovers(path: Path) -> None:
     """Delete temporary files of writers of ``path`` that were killed. Only under the lock that all writers take."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         with contextlib.suppress(OSError):

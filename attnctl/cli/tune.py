@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli.options import Profiles
-from attnctl.errors import ExitCode, NoConfigWorks
+from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,8 +131,12 @@ def _tune(profiles: Sequence[Loaded], options: Options, output: Format) -> int:
                 _show([*results, *tuning.results], output)
                 typer.echo(f"{interrupted}: {how_to_resume(tuning.loaded.path)} goes on where it stopped", err=True)
                 return interrupted.exit_code
-            finally:
+            except AttnctlError:
                 progress.end()
+                if decided := [each for each in (*results, *tuning.results) if each.winner]:
+                    _show(decided, output)
+                raise
+            progress.end()
             results += tuning.results
     _show(results, output)
     return _exit_code(results)

@@ -7,7 +7,6 @@ what is there, merge and replace the file as a whole; fields that this version d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnctl.errors import AttnctlError
-from attnctl.files import cannot_write, make_folder, remove_leftovers, write_atomic
+from attnctl.files import locked, write_atomic
 from attnctl.gpu.names import device_slug
 from attnctl_kernels.contract import Frozen, PassName, Problem, Scalar, SparseBlock, Task, fingerprint
 
 SCHEMA = 1
 TUNED_FOLDER = "tuned"
 _HEADING = "# Written by `attnctl tune`, which merges into it; to change a config by hand, edit the profile.\n"
-_LOCK_TIMEOUT_S = 60.0
 
 # libyaml where PyYAML was built with it: ten times faster, and the same format.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -109,8 +107,7 @@ def store(path: Path, device_name: str, entries: Iterable[Entry]) -> None:
     Raises:
         AttnctlError: the file is damaged, or cannot be written; what was there stands.
     """
-    with _locked(path):
-        remove_leftovers(path)
+    with locked(path):
         content = _content(path)
         merged = {entry.fingerprints.problem: raw for entry, raw in _entries(path, content)}
         for entry in entries:
@@ -184,23 +181,3 @@ def _dump(content: dict[str, Any]) -> str:
     """Sorted, with the innermost mappings on one line each."""
     text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=True, default_flow_style=None, width=110)
     return text
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - readers do not pay for it
-
-    make_folder(path.parent)
-    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_TIMEOUT_S)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise AttnctlError(
-            f"{path}: another process has held its lock for {_LOCK_TIMEOUT_S:.0f} s", f"see who holds {lock.lock_file}"
-        ) from None
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    try:
-        yield
-    finally:
-        lock.release()

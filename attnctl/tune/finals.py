@@ -196,7 +196,7 @@ class Finals:
 
     def _time_for_another(self) -> bool:
         left = self.seconds_left()
-        return left is None or left > self._cycle_s() * CYCLES
+        return left is None or left > self.startup_s + self._cycle_s() * CYCLES
 
 
 class NothingWorks(Exception):

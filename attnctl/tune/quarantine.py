@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import ValidationError
 
 from attnctl.errors import AttnctlError
-from attnctl.files import write_atomic
+from attnctl.files import locked, write_atomic
 from attnctl.gpu.protocol import Environment, Result
 from attnctl_kernels.contract import Candidate, Frozen, Outcome, Task, fingerprint
 
@@ -39,7 +38,6 @@ class Quarantine:
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / "quarantine.json"
-        self._lock = FileLock(state_dir / "quarantine.lock")
 
     def find(self, task: Task, environment: Environment) -> Mapping[str, Entry]:
         """The configs of ``task`` that must not be tried in ``environment``, by :attr:`Candidate.key`."""
@@ -60,7 +58,7 @@ class Quarantine:
             device_name=environment.device_name,
             versions=environment.versions,
         )
-        with self._lock:
+        with locked(self.path):
             entries = {**self._read(), _key(task, candidate, environment): entry}
             content = _File(entries=entries).model_dump(mode="json")
             write_atomic(self.path, json.dumps(content, indent=1, sort_keys=True) + "\n")

@@ -24,6 +24,7 @@ from attnctl.tune.quarantine import Entry as Quarantined
 from attnctl.tune.quarantine import Quarantine
 from attnctl.tune.screening import Recorder, Screening
 from attnctl.tune.strategies import Strategy
+from attnctl_kernels.contract import Outcome
 
 _QUICK_PROCESSES = 2  # fewer cannot show whether a difference survives a new process
 
@@ -83,7 +84,7 @@ class Sweep:
 
     def _screen(self, recorder: Recorder) -> None:
         result, recorded = self.result, self.journal.recorded
-        known = sum(each.candidate in result.space.candidates for each in recorded.outcomes.values())
+        known = sum(each.result.outcome is not Outcome.SKIPPED for each in recorded.outcomes.values())
 
         def finals_take() -> float:
             return duration_s(finalists(result.space, ranked(list(recorded.outcomes.values()))), self.startup_s)

@@ -131,7 +131,7 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path, damage):
         store(path, "cpu", [entry()])
     assert caught.value.message.startswith(f"{path}: is not a tuned profile that can be read: ")
     assert path.read_bytes() == before
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".p.yaml.lock", "p.yaml"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.yaml"]
 
 
 def write_many(path, numbers, barrier):
@@ -176,7 +176,7 @@ def test_a_writer_killed_at_any_point_leaves_a_whole_file(tmp_path):
         writer.join()
         assert {each.problem.seqlen_q for each in read(path).values()} == {256, 1024}
     store(path, "cpu", [entry(512)])
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".p.yaml.lock", "p.yaml"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.yaml"]
 
 
 def test_a_disk_that_takes_no_more_loses_nothing(tmp_path):
@@ -187,16 +187,18 @@ def test_a_disk_that_takes_no_more_loses_nothing(tmp_path):
         store(path, "cpu", [entry(512)])
     assert caught.value.message == f"{path}: cannot be written: File too large"
     assert path.read_bytes() == before
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".p.yaml.lock", "p.yaml"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.yaml"]
 
 
-FULL_DISK = """
-import sys
+WRITER = """
+import subprocess, sys
 from pathlib import Path
 from attnctl.errors import AttnctlError
 from attnctl.files import write_atomic
 path = Path(sys.argv[1]) / "p.yaml"
 write_atomic(path, "old")
+if sys.argv[2]:
+    subprocess.run(["mount", "-o", sys.argv[2], path.parent], check=True)
 try:
     write_atomic(path, "new" * 100_000)
 except AttnctlError as error:
@@ -205,21 +207,24 @@ print(path.read_text(), [each.name for each in path.parent.iterdir()])
 """
 
 
-def test_a_full_disk_is_said_so(tmp_path):
-    script = f'mount -t tmpfs -o size=64k tmpfs "$1" && exec {sys.executable} -c "$2" "$1"'
+@pytest.mark.parametrize(
+    ("mount", "said"),
+    [
+        ("", "No space left on device | free some space, or choose another folder"),
+        ("remount,ro", "Read-only file system | choose a folder on a file system that is not read-only"),
+    ],
+)
+def test_a_full_or_read_only_disk_is_said_so(tmp_path, mount, said):
+    script = f'mount -t tmpfs -o size=64k tmpfs "$1" && exec {sys.executable} -c "$3" "$1" "$2"'
     done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path), FULL_DISK],
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path), mount, WRITER],
         capture_output=True,
         text=True,
         check=False,
     )
-    if "cannot be written" not in done.stdout and ("unshare" in done.stderr or "mount" in done.stderr):
+    if not done.stdout and ("unshare" in done.stderr or "mount" in done.stderr):
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-    path = tmp_path / "p.yaml"
-    assert done.stdout.splitlines() == [
-        f"{path}: cannot be written: No space left on device | free some space, or choose another folder",
-        "old ['p.yaml']",
-    ]
+    assert done.stdout.splitlines() == [f"{tmp_path / 'p.yaml'}: cannot be written: {said}", "old ['p.yaml']"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
