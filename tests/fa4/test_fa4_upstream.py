@@ -4,12 +4,12 @@ import itertools
 from functools import partial
 
 import pytest
-from fa4_cases import CAUSAL, errors, make_case, make_problem
-from hypothesis import given, settings
+from fa4_cases import CAUSAL, errors, make_case, make_problem, make_work
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attnctl_kernels.contract import Mask
-from attnctl_kernels.fa4 import tiles
+from attnctl_kernels.fa4 import resources, tiles
 from attnctl_kernels.fa4.spec import FAMILY
 
 torch = pytest.importorskip("torch")
@@ -28,9 +28,15 @@ class Reached(Exception):
 
 
 @pytest.fixture(scope="module")
-def upstream():
+def entry(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNCTL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        launch.forward_entry()
+
+
+@pytest.fixture
+def upstream(entry):
     """The interface module, which stops where it would compile."""
-    launch.forward_entry()
     from flash_attn.cute import interface
 
     def stop(*args, **kwargs):
@@ -158,7 +164,7 @@ def test_default_backward_tile_is_upstreams(upstream):
 LATER = {"FA4-F007", "FA4-F023"}  # what the compiler and the launch find, not the entry
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(
     st.tuples(st.sampled_from(("sm_90", "sm_100")), st.sampled_from(HEAD_DIMS)),
     st.tuples(st.sampled_from((100, 128, 1000, 1024)), st.sampled_from((1, 2))),
@@ -175,7 +181,7 @@ def test_sparse_rules_refuse_what_upstream_refuses(upstream, target, shape, bloc
     assert bool(errors(case) - LATER) == (refused is not None), refused
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(st.sampled_from((16, 64, 96, 128, 192, 256)), st.sampled_from((64, 128)), BLOCKS_Q, BLOCKS_KV)
 def test_backward_rules_refuse_what_upstream_refuses(upstream, dim, dim_v, block_q, block_kv):
     problem = make_problem(head_dim=dim, head_dim_v=min(dim, dim_v))
@@ -184,7 +190,7 @@ def test_backward_rules_refuse_what_upstream_refuses(upstream, dim, dim_v, block
     assert bool(errors(case) & {"FA4-B003", "FA4-B004"}) == (refused is not None), refused
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 4), st.integers(1, 200))
 def test_subtiles_are_what_upstream_counts(upstream, factor, multiple, tile, kv_blocks):
     """FA4-B002 against the function that the message comes from."""
@@ -239,7 +245,7 @@ CONFIG_PY_MESSAGES = (
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(st.sampled_from(tuple(ARCHES)), st.integers(-16, 400), st.integers(-16, 400), st.booleans(), st.booleans())
 def test_no_tile_passes_that_config_py_refuses(arch, tile_m, tile_n, rs, overlap):
     """`validate_fwd_config` is called by nothing in the wheel; the rules are at least as strict."""
@@ -269,3 +275,32 @@ def test_no_tile_passes_that_config_py_refuses(arch, tile_m, tile_n, rs, overlap
     refused = outcome(call) or ""
     if any(part in refused for part in CONFIG_PY_MESSAGES):
         assert errors(case) & {"FA4-F002", "FA4-F005", "FA4-F006", "FA4-F009"}, refused
+
+
+@pytest.mark.parametrize(
+    ("head_dims", "tile", "rs"),
+    [
+        ((128, 128), (128, 128), True),
+        ((128, 128), (64, 176), False),
+        ((256, 256), (128, 80), True),
+        ((72, 72), (192, 144), False),
+        ((192, 128), (128, 112), True),
+        ((64, 128), (192, 96), True),
+    ],
+)
+def test_shared_memory_is_what_the_kernel_allocates(entry, monkeypatch, head_dims, tile, rs):
+    """Traced up to the allocation, which is noted and goes no further."""
+    from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
+
+    make_storage, sizes = FlashAttentionForwardSm90._get_shared_storage_cls, []
+
+    def note(self):
+        sizes.append(make_storage(self).size_in_bytes())
+        raise Reached
+
+    monkeypatch.setattr(FlashAttentionForwardSm90, "_get_shared_storage_cls", note)
+    problem = make_problem(500, head_dim=head_dims[0], head_dim_v=head_dims[1], mask=Mask())
+    task, candidate = make_work(problem, *tile, mma_pv_is_rs=rs)
+    with pytest.raises(launch.CompileError):
+        launch.LAUNCHER.compile(task, candidate)
+    assert sizes == [resources.smem_bytes(problem, candidate.config)]
