@@ -132,3 +132,15 @@ def nearest_multiples(value: int, divisor: int) -> tuple[int, ...]:
     if below == value:
         return ()
     return (below, below + divisor) if below > 0 else (divisor,)
+
+
+def length_price(old: int, new: int) -> str:
+    """What another sequence length costs: ``2.4 % more tokens``."""
+    word = "more" if new > old else "fewer"
+    return f"{abs(new - old) / old * 100:.1f} % {word} tokens"
+
+
+def length_fixes(field: str, length: int, divisor: int) -> tuple[Fix, ...]:
+    """The nearest lengths that ``divisor`` divides, cheapest first."""
+    nearest = sorted(nearest_multiples(length, divisor), key=lambda each: abs(each - length))
+    return tuple(Fix(field, each, length_price(length, each)) for each in nearest)

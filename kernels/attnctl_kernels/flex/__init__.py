@@ -1,0 +1,1 @@
+"""PyTorch's FlexAttention (`torch.nn.attention.flex_attention`), compiled by inductor."""
