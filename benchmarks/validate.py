@@ -2,8 +2,8 @@
 
     python benchmarks/validate.py [PROFILE] [--repeat N]
 
-The commands take turns, so that all see the same machine. Prints a Markdown table: median wall time, its share of
-importing torch, and the largest resident set.
+The commands take turns, so that all see the same machine. Prints a Markdown table: median wall and processor time,
+their shares of importing torch, and the largest resident set.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 PROFILE = """\
 schema: 1
@@ -32,8 +33,13 @@ config:
 ATTNCTL = (sys.executable, "-m", "attnctl")
 
 
-def once(command: tuple[str, ...]) -> tuple[float, float]:
-    """Wall seconds and peak resident set (MB) of one run."""
+class Run(NamedTuple):
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def once(command: tuple[str, ...]) -> Run:
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     error = process.stderr.read() if process.stderr else b""
@@ -42,7 +48,8 @@ def once(command: tuple[str, ...]) -> tuple[float, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{' '.join(command)}: exit code {process.returncode}\n{error.decode(errors='replace')}")
-    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, peak_bytes / 1e6)
 
 
 def machine() -> str:
@@ -74,18 +81,21 @@ def main() -> None:
         }
         for command in commands.values():
             once(command)  # fills the disk cache, and __pycache__
-        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        runs: dict[str, list[Run]] = {name: [] for name in commands}
         for _ in range(arguments.repeat):
             for name, command in commands.items():
                 runs[name].append(once(command))
-    medians = {name: statistics.median(seconds for seconds, _ in each) for name, each in runs.items()}
-    torch_s = next(iter(medians.values()))
     print(f"{machine()}; median of {arguments.repeat}\n")
-    print("| command | wall time | of importing torch | peak memory |")
-    print("|---|---:|---:|---:|")
-    for name, seconds in medians.items():
-        peak = max(memory for _, memory in runs[name])
-        print(f"| `{name}` | {seconds:.3f} s | {seconds / torch_s:.2f} | {peak:.0f} MB |")
+    print("| command | wall time | of importing torch | processor time | of importing torch | peak memory |")
+    print("|---|---:|---:|---:|---:|---:|")
+    torch_wall_s, torch_cpu_s = None, None
+    for name, each in runs.items():
+        wall_s = statistics.median(run.wall_s for run in each)
+        cpu_s = statistics.median(run.cpu_s for run in each)
+        torch_wall_s, torch_cpu_s = torch_wall_s or wall_s, torch_cpu_s or cpu_s
+        shares = wall_s / torch_wall_s, cpu_s / torch_cpu_s
+        peak_mb = max(run.peak_mb for run in each)
+        print(f"| `{name}` | {wall_s:.3f} s | {shares[0]:.2f} | {cpu_s:.3f} s | {shares[1]:.2f} | {peak_mb:.0f} MB |")
 
 
 if __name__ == "__main__":
