@@ -22,8 +22,10 @@ FRAMEWORK_EXTRA = "tune"  # the optional dependency group that brings what every
 def serve(channel: Channel, family: str) -> None:
     """Answer requests until :class:`Bye`. The framework is imported while the tool gets ready to ask."""
     with contextlib.suppress(Exception):  # Hello tries again, and reports it
-        get_family(family).launcher()
+        launcher = get_family(family).launcher()
         from attnctl.worker import session  # noqa: F401, PLC0415
+
+        launcher.warm_up()
 
     server = Server(channel)
     while not isinstance(request := channel.receive(), Bye):

@@ -306,6 +306,9 @@ class Launcher(Protocol):
     framework: str  # "torch" or "jax": which worker environment runs it
     compiles: bool  # False: `compile` has nothing to do, so that no compile worker is started
 
+    def warm_up(self) -> None:
+        """Import whatever ``compile`` and ``bind`` will need: while a worker waits for its first request."""
+
     def available(self, arch: str | None) -> str | None:
         """None if the kernel can run here; otherwise one sentence saying what is missing."""
 

@@ -172,6 +172,9 @@ class BlocksLauncher:
     framework = "torch"
     compiles = False
 
+    def warm_up(self) -> None:
+        """PyTorch is all there is to import."""
+
     def available(self, arch: str | None) -> str | None:
         """PyTorch is imported by this module: where that worked, everything is there."""
         return None

@@ -116,13 +116,9 @@ def orphan(call: Call) -> None:
 
 
 def hang(call: Call) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     os.write(1, b"about to hang\n")
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # as a compiler would
-    time.sleep(600)
-
-
-def hang_deaf(call: Call) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     time.sleep(600)
 
 
@@ -195,7 +191,7 @@ def leaks(call: Call) -> None:
             self.payload = payload
             self.myself = self
 
-    payload = torch.ones(_LEAK_BYTES, dtype=torch.uint8)
+    payload = torch.ones(_LEAK_BYTES, dtype=torch.uint8, device=call.inputs.q.device)
     leaked.append(weakref.ref(payload))
     raise Refusal(payload)
 
@@ -212,7 +208,6 @@ FAULTS: dict[str, Callable[[Call], None]] = {
         abort,
         orphan,
         hang,
-        hang_deaf,
         oom,
         memory_error,
         launch_refused,
@@ -234,6 +229,9 @@ class FaultyLauncher:
     framework = "torch"
     compiles = True
 
+    def warm_up(self) -> None:
+        pass
+
     def available(self, arch: str | None) -> str | None:
         return None
 
@@ -248,8 +246,6 @@ class FaultyLauncher:
                 os.abort()
             case "compile_hang":
                 time.sleep(600)
-            case "compile_oom":
-                oom(None)
         return Compiled(seconds=0.0, binary=candidate.key)
 
     def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> Call:
