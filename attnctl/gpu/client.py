@@ -40,6 +40,9 @@ _R = TypeVar("_R", bound=Frozen)
 
 CACHE_FOLDER_VARIABLE = "ATTNCTL_CACHE_DIR"  # where families keep what they compile
 
+# Threads that spin at a barrier take the core from the one they wait for as soon as anything else runs on the machine:
+# a kernel of 20 ms then takes seconds.
+_WAIT_POLICY = "passive"
 _POLL_S = 0.25  # how often a silent worker's life and memory are looked at
 _BYE_S = 2.0
 _MEMORY_SHARE = 0.8  # of the machine, where no limit is given
@@ -64,6 +67,7 @@ class WorkerLost(Exception):
         out_of_memory: bool = False,
         tail: str = "",
         subject: str | None = None,
+        begun: bool = True,
     ) -> None:
         super().__init__(f"{reason} in {phase}")
         self.phase = phase
@@ -72,6 +76,7 @@ class WorkerLost(Exception):
         self.out_of_memory = out_of_memory
         self.tail = tail  # the end of what the worker printed during this request
         self.subject = subject  # finals: the contender at fault, where that is known
+        self.begun = begun  # False: it ended before it had said anything about the request, which is not to blame
 
     def as_result(self) -> Result:
         """What it means for the candidate that the worker was busy with."""
@@ -185,6 +190,7 @@ class Worker:
         if process is None:
             raise WorkerLost(phase.name, "not running")
         process.mark_log()
+        begun = False
         kills_before = memory.oom_kills()
         deadline = time.monotonic() + self._deadlines.of(phase.name)
         process.send(request.model_dump_json().encode(), deadline)  # a failure shows as the end of the replies
@@ -193,10 +199,11 @@ class Worker:
                 line = process.receive(min(_POLL_S, max(0.0, deadline - time.monotonic())))
                 reply = None if line is None else REPLY.validate_json(line)
             except EOFError:
-                raise self._died(phase, kills_before) from None
+                raise self._died(phase, kills_before, begun=begun) from None
             except ValidationError as error:
                 raise self._lost(phase.name, f"sent a malformed reply ({error.error_count()} errors)") from None
             if isinstance(reply, Phase):
+                begun = True
                 phase = reply
                 deadline = time.monotonic() + self._deadlines.of(phase.name)
                 if on_phase:
@@ -207,7 +214,7 @@ class Worker:
                 reason = f"deadline of {self._deadlines.of(phase.name):g} s passed in {phase.name}"
                 raise self._lost(phase.name, reason, timed_out=True, subject=phase.subject)
             elif not process.alive:  # and something that it forked holds the pipe open
-                raise self._died(phase, kills_before)
+                raise self._died(phase, kills_before, begun=begun)
             else:
                 self._watch_memory(process, phase)
 
@@ -218,13 +225,13 @@ class Worker:
             reason = f"held {held / 2**30:.1f} GiB of memory in {phase.name}, over the limit of {limit}"
             raise self._lost(phase.name, reason, out_of_memory=True, subject=phase.subject)
 
-    def _died(self, phase: Phase, kills_before: int) -> WorkerLost:
+    def _died(self, phase: Phase, kills_before: int, *, begun: bool) -> WorkerLost:
         process = self._process
         reason = (process.exit_reason() if process else "") or "closed its pipe without exiting"
         starved = reason == "killed by SIGKILL" and memory.oom_kills() > kills_before
         if starved:
             reason += " by the system's out-of-memory killer"
-        return self._lost(phase.name, reason, out_of_memory=starved, subject=phase.subject)
+        return self._lost(phase.name, reason, out_of_memory=starved, subject=phase.subject, begun=begun)
 
     def _lost(
         self,
@@ -234,17 +241,24 @@ class Worker:
         timed_out: bool = False,
         out_of_memory: bool = False,
         subject: str | None = None,
+        begun: bool = True,
     ) -> WorkerLost:
         tail = self._process.log_tail() if self._process else ""
         self.kill()
-        return WorkerLost(phase, reason, timed_out=timed_out, out_of_memory=out_of_memory, tail=tail, subject=subject)
+        return WorkerLost(
+            phase, reason, timed_out=timed_out, out_of_memory=out_of_memory, tail=tail, subject=subject, begun=begun
+        )
 
 
 def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
     """Arguments and extra environment of a worker for ``hello``; one that opens no device cannot see any either."""
+    environ = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": _WAIT_POLICY}
     if hello.device == "none":
-        return ("--family", hello.family, "--background"), {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    return ("--family", hello.family), {}
+        return ("--family", hello.family, "--background"), environ | {
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        }
+    return ("--family", hello.family), environ
 
 
 class WorkerPlace:

@@ -103,18 +103,15 @@ class Measurer:
         """
         if self._prepare is None:
             raise RuntimeError("prepare() comes first")
-        worker = self._worker
-        if worker is None or not worker.alive:  # lost to the last candidate, or killed while idle: not this one's fault
-            worker, _ = self._ready_worker(self._prepare)
         request = Measure(
             candidate=candidate, best_us=best_us, max_samples=max_samples, second_seed=second_seed, probes=probes
         )
         try:
-            result = worker.request(request, Result, self.on_phase)
+            result = self._measured(request)
         except WorkerLost as lost:
             return lost.as_result()
-        if result.poisoned:
-            worker.kill()
+        if result.poisoned and self._worker:
+            self._worker.kill()
         return result
 
     def warm_up(self, count: int) -> None:
@@ -179,6 +176,20 @@ class Measurer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _measured(self, request: Measure) -> Result:
+        """A worker that was lost before it began is no fault of the candidate: another one gets the request, once."""
+        assert self._prepare
+        for last in (False, True):
+            worker = self._worker
+            if worker is None or not worker.alive:
+                worker, _ = self._ready_worker(self._prepare)
+            try:
+                return worker.request(request, Result, self.on_phase)
+            except WorkerLost as lost:
+                if lost.begun or last:
+                    raise
+        raise AssertionError  # the loop returns or raises
 
     def _started(self) -> tuple[Worker, Environment]:
         """A fresh worker that has opened the device: a warm one if there is one."""

@@ -39,7 +39,7 @@ class Checker:
         self._watched: dict[str, Tensor] = {}
 
     def first_run(self) -> None:
-        """Launch once into poisoned outputs; :meth:`check` looks at what came out."""
+        """Launch once into poisoned outputs. What came out is looked at later: this may be killed for taking long."""
         self._call.poison()
         self._call.run()
         self._setup.device.synchronize()
@@ -47,15 +47,13 @@ class Checker:
     def check(self, sparse_block: SparseBlock | None, *, finalist: bool = False) -> Check:
         """After :meth:`first_run`: everything in the order above; leaves the main trial's inputs in place."""
         setup = self._setup
-        outputs = self._outputs()
-        self._require_untouched_inputs(setup.main)
-        found = self._require_equal(outputs, setup.main)
-        self._first = {name: each.clone() for name, each in outputs.items()}
+        found = self.check_first_run()
+        self._first = {name: each.clone() for name, each in self._outputs().items()}
         runs = self._require_steady(_REPEATS_FINALIST if finalist else _REPEATS)
-        self._require_right_on(setup.negative)
-        notes = [f"{runs} runs gave the same result", *self._require_blindness(sparse_block)]
+        self.check_on(setup.negative)
+        notes = [f"{runs} runs gave the same result", self.check_blindness(sparse_block)]
         if finalist:
-            self._require_right_on(setup.second)
+            self.check_on(setup.second)
         setup.main.copy_to(setup.live)
         return Check(
             error={name: each.rms for name, each in found.items()},
@@ -63,6 +61,35 @@ class Checker:
             checked_fraction=setup.heads.fraction,
             notes=tuple(notes),
         )
+
+    def check_first_run(self) -> dict[str, Deviation]:
+        """After :meth:`first_run`: every element written, inputs untouched, equal to the reference."""
+        self._require_untouched_inputs(self._setup.main)
+        return self._require_equal(self._outputs(), self._setup.main)
+
+    def check_on(self, trial: Trial) -> None:
+        """One run on other inputs, which stay in place."""
+        trial.copy_to(self._setup.live)
+        self.first_run()
+        self._require_untouched_inputs(trial)
+        self._require_equal(self._outputs(), trial)
+
+    def check_blindness(self, sparse_block: SparseBlock | None) -> str:
+        """NaN where no query looks must not come out. Says so where the mask leaves no such keys."""
+        setup = self._setup
+        unseen = setup.unseen_keys(sparse_block)
+        count = int(unseen.sum())
+        if not count:
+            return "every tile of keys is seen by some query"
+        setup.main.copy_to(setup.live)
+        setup.live.k[:, unseen] = torch.nan
+        setup.live.v[:, unseen] = torch.nan
+        self.first_run()
+        try:
+            self._require_equal(self._outputs(), setup.main)
+        except WrongResult as error:
+            raise WrongResult(f"reads keys that no query may see ({count} of them hold NaN): {error}") from None
+        return f"{count} unseen keys are not read"
 
     def watch(self) -> None:
         """Remember how far the latest run's outputs are from the first's; does not wait for the device."""
@@ -86,13 +113,6 @@ class Checker:
     def _outputs(self) -> dict[str, Tensor]:
         device = self._setup.device
         return {name: device.to_torch(each) for name, each in self._call.outputs().items()}
-
-    def _run_on(self, trial: Trial) -> dict[str, Tensor]:
-        self._call.poison()
-        self._call.run()
-        self._setup.device.synchronize()
-        self._require_untouched_inputs(trial)
-        return self._outputs()
 
     def _require_untouched_inputs(self, trial: Trial) -> None:
         if changed := trial.changed(self._setup.live):
@@ -155,26 +175,3 @@ class Checker:
                     f"result changes: {name} of {which} differs from the first run's by {change.worst_row:.3g} "
                     f"in row {change.at} (allowed {trial.row_tolerance[name]:.3g})"
                 )
-
-    def _require_right_on(self, trial: Trial) -> None:
-        trial.copy_to(self._setup.live)
-        self._require_equal(self._run_on(trial), trial)
-
-    def _require_blindness(self, sparse_block: SparseBlock | None) -> list[str]:
-        """NaN where no query looks must not come out. Says so where the mask leaves no such keys."""
-        setup = self._setup
-        unseen = setup.unseen_keys(sparse_block)
-        count = int(unseen.sum())
-        if not count:
-            return ["every tile of keys is seen by some query"]
-        setup.main.copy_to(setup.live)
-        setup.live.k[:, unseen] = torch.nan
-        setup.live.v[:, unseen] = torch.nan
-        self._call.poison()
-        self._call.run()
-        setup.device.synchronize()
-        try:
-            self._require_equal(self._outputs(), setup.main)
-        except WrongResult as error:
-            raise WrongResult(f"reads keys that no query may see ({count} of them hold NaN): {error}") from None
-        return [f"{count} unseen keys are not read"]

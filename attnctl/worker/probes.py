@@ -1,13 +1,13 @@
 """Small problems that bring out what the task's own mask may never ask of a candidate.
 
-A dense problem of whole tiles; a dense one with a tail; and block lists with a row that sees nothing, rows that see one
-block, and a column that nobody sees, whose keys are NaN. They use the candidate's own config, so a compiled family
-would have to compile it once per probe: there they run on request only.
+A dense problem with a tail, on strongly negative scores too; the same without a tail where the family allows none; and
+block lists with a row that sees nothing, rows that see some, and a column that nobody sees, whose keys are NaN. They
+use the candidate's own config, so a compiled family would have to compile it once per probe: there they run on request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
 from attnctl.worker.check import Checker
 from attnctl.worker.compare import WrongResult
@@ -19,8 +19,11 @@ from attnctl_kernels.rule import check as violations
 
 _TILE: SparseBlock = (128, 128)  # where a config has no sparse block
 _TAIL = 37
-_ROWS_OF_BLOCKS = 4
-_HEADS_KV = 2
+
+
+class Probe(NamedTuple):
+    name: str
+    problem: Problem
 
 
 class Probes:
@@ -39,26 +42,38 @@ class Probes:
         Raises:
             WrongResult: naming the probe.
         """
-        return tuple(
-            note
-            for name, problem in problems(self._task.problem, sparse_block or _TILE)
-            if (note := self._probe(name, problem, candidate, sparse_block))
-        )
+        problem, tile = self._task.problem, sparse_block or _TILE
+        notes = [self._run(tail_probe(problem, tile), candidate, sparse_block)]
+        if notes[0]:
+            notes.append(self._run(full_probe(problem, tile), candidate, sparse_block))
+        notes.append(self._run(lists_probe(problem, tile), candidate, sparse_block))
+        return tuple(note for note in notes if note)
 
-    def _probe(self, name: str, problem: Problem, candidate: Candidate, sparse_block: SparseBlock | None) -> str:
-        if refusal := self._refusal(problem, candidate, sparse_block):
-            return f"probe {name} not run: {refusal}"
-        setup = self._setups.get(problem)
-        if setup is None:
-            task = self._task.model_copy(update={"problem": problem})
-            setup = self._setups[problem] = Setup(task, self._device)
-        checker = Checker(setup, setup.bind(self._launcher, candidate))
-        checker.first_run()
+    def _run(self, probe: Probe, candidate: Candidate, sparse_block: SparseBlock | None) -> str:
+        """Why the probe did not run; empty if it did, and passed."""
+        refusal = self._refusal(probe.problem, candidate, sparse_block)
+        if not refusal:
+            setup = self._setup(probe.problem)
+            try:
+                checker = Checker(setup, setup.bind(self._launcher, candidate))
+            except Exception as error:  # noqa: BLE001 - the config is for the task; what no rule knows is no fault here
+                refusal = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        if refusal:
+            return f"probe {probe.name} not run: {refusal}"
         try:
-            checker.check(sparse_block)
+            checker.first_run()
+            checker.check_first_run()
+            checker.check_on(setup.negative)
+            checker.check_blindness(sparse_block)
         except WrongResult as error:
-            raise WrongResult(f"probe {name} ({problem.slug}): {error}") from None
+            raise WrongResult(f"probe {probe.name} ({probe.problem.slug}): {error}") from None
         return ""
+
+    def _setup(self, problem: Problem) -> Setup:
+        if problem not in self._setups:
+            task = self._task.model_copy(update={"problem": problem})
+            self._setups[problem] = Setup(task, self._device)
+        return self._setups[problem]
 
     def _refusal(self, problem: Problem, candidate: Candidate, sparse_block: SparseBlock | None) -> str:
         """The first rule of the family that the probe breaks; empty if the candidate can run it."""
@@ -82,22 +97,29 @@ class Probes:
         return ""
 
 
-def problems(problem: Problem, tile: SparseBlock) -> Iterator[tuple[str, Problem]]:
-    """The probes for ``problem``, in tiles of ``tile``."""
-    heads_kv = min(problem.num_heads_kv, _HEADS_KV)
-    small = {
-        "batch_size": 1,
-        "num_heads_kv": heads_kv,
-        "num_heads_q": heads_kv * (problem.num_heads_q // problem.num_heads_kv),
-    }
+def tail_probe(problem: Problem, tile: SparseBlock) -> Probe:
+    return Probe("tail", _small(problem, 2 * tile[0] - _TAIL, 2 * tile[1] - _TAIL, Mask()))
 
-    def make(seqlen_q: int, seqlen_k: int, mask: Mask) -> Problem:
-        return problem.model_copy(update=small | {"seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "mask": mask})
 
-    q, k = tile
-    yield "full mask", make(2 * q, 2 * k, Mask())
-    yield "tail", make(max(2 * q - _TAIL, 1), max(2 * k - _TAIL, 1), Mask())
-    # Row 0 sees nothing, rows 1 and 2 one block each, row 3 all that anybody sees; nobody sees column 1.
-    rows = ((), (0,), (3,), (0, 2, 3))
-    mask = Mask(pattern="blocks", block_size=tile, rows=rows)
-    yield "block lists", make(_ROWS_OF_BLOCKS * q, _ROWS_OF_BLOCKS * k, mask)
+def full_probe(problem: Problem, tile: SparseBlock) -> Probe:
+    return Probe("full mask", _small(problem, 2 * tile[0], 2 * tile[1], Mask()))
+
+
+def lists_probe(problem: Problem, tile: SparseBlock) -> Probe:
+    """Row 0 sees nothing, row 1 one block, row 2 all that anybody sees; nobody sees column 1."""
+    mask = Mask(pattern="blocks", block_size=tile, rows=((), (0,), (0, 2)))
+    return Probe("block lists", _small(problem, 3 * tile[0], 3 * tile[1], mask))
+
+
+def _small(problem: Problem, seqlen_q: int, seqlen_k: int, mask: Mask) -> Problem:
+    """One key head and its query heads."""
+    return problem.model_copy(
+        update={
+            "batch_size": 1,
+            "seqlen_q": max(seqlen_q, 1),
+            "seqlen_k": max(seqlen_k, 1),
+            "num_heads_q": problem.num_heads_q // problem.num_heads_kv,
+            "num_heads_kv": 1,
+            "mask": mask,
+        }
+    )

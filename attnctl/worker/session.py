@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 from attnctl.gpu.protocol import (
@@ -60,11 +61,13 @@ class Session:
     def prepare(self, request: Prepare) -> PreparedReply:
         begun = time.perf_counter()
         self._attempt = None  # the last task's tensors go first
+        gc.unfreeze()
         failures.collect(self._device)
         task = request.task
         setup = Setup(task, self._device, request.cache)
         probes = Probes(self._family, self._launcher, task, self._device)
         self._attempt = Attempt(self._family, self._launcher, setup, probes, self._announce)
+        gc.freeze()  # cleaning up after a failed candidate need not look at all of the framework
         self._device.preheat(_PREHEAT_S)
         problem, main = task.problem, setup.main
         return PreparedReply(

@@ -67,7 +67,7 @@ def test_worker_dies_with_the_tool(tmp_path):
 
         measurer = Measurer(HELLO, Deadlines(), Path(sys.argv[1]), on_phase=die)
         measurer.prepare(task(seqlen_q=32, seqlen_k=32))
-        measurer.measure(candidate("hang_deaf"))
+        measurer.measure(candidate("hang"))
     """)
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     tool = subprocess.run(

@@ -22,8 +22,7 @@ Fault = Literal[
     "device_assert",  # a real sticky CUDA error
     "abort",  # SIGABRT
     "orphan",  # exits, and a child of it holds the pipes open
-    "hang",
-    "hang_deaf",  # ignores SIGTERM
+    "hang",  # and is deaf to SIGTERM, and so is a child of it
     "oom",  # takes memory until somebody stops it, 2 GiB at most
     "memory_error",  # asks for more than there is
     "launch_refused",  # the launcher's own OutOfResources
@@ -42,7 +41,6 @@ Fault = Literal[
     "compile_error",
     "compile_abort",
     "compile_hang",
-    "compile_oom",
 ]
 FAULTS: tuple[str, ...] = get_args(Fault)
 
