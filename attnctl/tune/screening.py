@@ -20,6 +20,7 @@ from attnctl.tune.space import Space
 from attnctl.tune.strategies import Strategy
 from attnctl_kernels.contract import Candidate, Compiled, Outcome, SparseBlock
 
+_FEW = 24  # about 10 s of measuring on an H200: what a process takes to import torch and flash-attn-4
 # Outcomes that depend on the device code alone; a hang or a crash is worth a second look.
 _OF_THE_BINARY = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.OUT_OF_RESOURCES, Outcome.LAUNCH_ERROR})
 
@@ -67,6 +68,7 @@ class Screening:
     strategy: Strategy
     held: Mapping[str, Entry] = field(default_factory=dict)  # quarantined, by Candidate.key
     out_of_time: Callable[[], bool] = lambda: False
+    nearly_done: Callable[[], None] = lambda: None  # called, once or more, when few candidates are left
     costs: Costs = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
@@ -124,6 +126,8 @@ class Screening:
         while self._waiting:
             for candidate, compiled in pool.completed(self._task):
                 self._waiting -= 1
+                if self._waiting < _FEW:
+                    self.nearly_done()
                 if self._late(candidate):
                     pool.cancel()
                     return False

@@ -96,6 +96,7 @@ class Sweep:
             self.strategy,
             self.held,
             out_of_time=lambda: self.share.screening_is_over(finals_take),
+            nearly_done=lambda: self.measurer.warm_up(PROCESSES),
             costs=result.costs,
         )
         screening.begin()
