@@ -58,7 +58,7 @@ class Rule:
     passes: tuple[PassName, ...] = ("forward", "backward")
     arches: tuple[str, ...] = ()  # empty: all
     versions: tuple[str, ...] = ()  # empty: all
-    upstream: tuple[str, ...] = ()  # upstream's messages, {} for values
+    upstream: tuple[str, ...] = ()  # upstream's messages: {} for values, … after the module that must be named before
 
     def applies(self, case: Case) -> bool:
         return (
