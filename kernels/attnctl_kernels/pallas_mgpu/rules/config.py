@@ -112,7 +112,12 @@ def backward_block_not_a_multiple_of_64(case: Case) -> Iterator[Violation]:
 @rule(
     "PAL-C005",
     why="the backward kernels divide their work by it",
-    upstream=("integer division or modulo by zero",),
+    upstream=(
+        "attention_mgpu … integer division or modulo by zero",
+        "attention_mgpu … integer modulo by zero",
+        "ranker_attention_fa3 … integer division or modulo by zero",
+        "ranker_attention_fa3 … integer modulo by zero",
+    ),
 )
 def no_backward_warp_group(case: Case) -> Iterator[Violation]:
     """There is no compute warp group in the backward kernels.
