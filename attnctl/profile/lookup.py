@@ -12,6 +12,7 @@ from attnctl.profile.load import Loaded
 from attnctl.profile.problems import cases_of
 from attnctl.profile.tuned import Entry, entry_key, read, tuned_path, tuned_root, unknown_fields
 from attnctl_kernels.contract import Candidate, Case, Task
+from attnctl_kernels.families import get_family
 
 _HARMLESS = {"attnctl", "python"}  # do not change how fast or how right a kernel is
 
@@ -26,7 +27,7 @@ class Hit:
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(config=self.entry.config, sparse_block=self.entry.sparse_block)
+        return stored_candidate(self.entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ def lookup(
     return Hit(path, entry, (f"unknown fields: {', '.join(unknown)}",) if unknown else ())
 
 
+def stored_candidate(entry: Entry) -> Candidate:
+    """The config of an entry, in the family's order: the file sorts by name."""
+    order = list(get_family(entry.family).config_model(entry.pass_name).model_fields)
+    known = {name: entry.config[name] for name in order if name in entry.config}
+    return Candidate(config={**known, **entry.config}, sparse_block=entry.sparse_block)
+
+
 def case_for(loaded: Loaded, task: Task) -> Case:
     """The case of ``task`` with the profile's own config."""
     assert loaded.profile is not None
@@ -112,6 +120,5 @@ def _another_device(entry: Entry, num_sms: int | None) -> str:
 
 
 def _forbidden(loaded: Loaded, task: Task, entry: Entry) -> str:
-    candidate = Candidate(config=entry.config, sparse_block=entry.sparse_block)
-    broken = errors(case_of(case_for(loaded, task), candidate))
+    broken = errors(case_of(case_for(loaded, task), stored_candidate(entry)))
     return f"{broken[0][0].code}: {broken[0][1].message}" if broken else ""

@@ -158,6 +158,7 @@ def test_a_second_replay_leaves_the_file_as_it_is(tmp_path):
     before = first.written.read_bytes()
     second = replayed(tmp_path, TIMES, out=tmp_path / "tuned")
     assert second.space.incumbent == first.winner == second.winner
+    assert list(second.winner.config) == list(first.winner.config) == ["block_q", "block_kv"]
     assert second.unchanged
     assert second.written.read_bytes() == before
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,69 +16,88 @@ from attnctl.profile.tuned import read
 from attnctl.tune.journal import read as read_journal
 from attnctl_kernels.contract import Outcome
 
+WAITED = "is being measured on by another attnctl; waiting"
 LARGER = BLOCKS.replace("block_q: [16, 64], block_kv: [16, 64, 128]", "block_q: [16, 32, 64, 128]")
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory, surroundings):
-    """The folder of a finished run, and what it printed."""
+    """A folder in which two tunes of one profile were started at once; the first to measure, then the second."""
     folder = tmp_path_factory.mktemp("tuned")
     profile(folder)
-    return folder, Tool(folder, "tune", "p.yaml", "--budget", "2m").finish()
+    tools = [Tool(folder, "tune", "p.yaml", "--budget", "2m") for _ in range(2)]
+    first, second = sorted((tool.finish() for tool in tools), key=lambda ended: WAITED in ended[2])
+    return folder, first, second
+
+
+def entry_in(folder, root="tuned"):
+    (entry,) = read(folder / root / cpu_name() / "p.yaml").values()
+    return entry
+
+
+def tile(text):
+    """Of the line that names the winner."""
+    (line,) = (line for line in text.splitlines() if line.startswith("winner: "))
+    return re.search(r"block_q=(\d+) block_kv=(\d+)", line).groups()
 
 
 def test_a_whole_run(tuned):
-    folder, (code, out, err) = tuned
-    path = folder / "tuned" / cpu_name() / "p.yaml"
+    folder, (code, out, err), _ = tuned
     assert code == 0, err
-    (entry,) = read(path).values()
     lines = out.splitlines()
     assert lines[0] == f"causal-b1-s128-h1-d16-float32 forward on {cpu_name()}"
     assert lines[1] == "6 in the space, 0 dropped by rules, 6 tried"
-    winner = next(line for line in lines if line.startswith("winner: "))
-    assert f"block_q={entry.config['block_q']} block_kv={entry.config['block_kv']}" in winner
     assert f"written: tuned/{cpu_name()}/p.yaml" in lines
     assert "6 to measure" in err
     assert "finals: process 3 of 3" in err
     assert "Traceback" not in out + err
     assert (folder / ".attnctl" / ".gitignore").read_text() == "*\n"
+    assert [each.name for each in (folder / "tuned" / cpu_name()).iterdir()] == ["p.yaml"]
+
+
+def test_two_tunes_at_once_both_end_well_and_the_second_starts_from_the_first(tuned):
+    folder, first, second = tuned
+    assert WAITED not in first[2]
+    assert WAITED in second[2]
+    assert second[0] == 0, second[2]
+    entry = entry_in(folder)
+    assert tile(second[1]) == (str(entry.config["block_q"]), str(entry.config["block_kv"]))
+    if tile(first[1]) == tile(second[1]):
+        assert f"unchanged: tuned/{cpu_name()}/p.yaml" in second[1].splitlines()
 
 
 def test_a_program_finds_the_result_without_a_framework(tuned):
-    folder, _ = tuned
+    folder, *_ = tuned
     script = (
         "import sys, warnings; warnings.simplefilter('error')\n"
         "from attnctl import load_config; print(load_config('p.yaml'))\n"
         "print([name for name in ('torch', 'jax', 'cutlass', 'rich', 'filelock') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
-    (entry,) = read(folder / "tuned" / cpu_name() / "p.yaml").values()
-    assert done.stdout.splitlines() == [str({**entry.config, "sparse_block": entry.sparse_block}), "[]"], done.stderr
+    entry = entry_in(folder)
+    config = {"block_q": entry.config["block_q"], "block_kv": entry.config["block_kv"]}
+    assert done.stdout.splitlines() == [str({**config, "sparse_block": entry.sparse_block}), "[]"], done.stderr
 
 
 def test_the_journal_of_the_run_replays_to_the_same_winner(tuned, capsys, monkeypatch):
-    folder, _ = tuned
+    folder, _, (_, out, _) = tuned
     monkeypatch.chdir(folder)
     (journal,) = journals(folder)
-    (entry,) = read(folder / "tuned" / cpu_name() / "p.yaml").values()
     before = journal.read_bytes()
-    arguments = ["tune", "p.yaml", "--replay", str(journal), "--out", "again", "--format", "json"]
+    arguments = ["tune", "p.yaml", "--replay", str(journal), "--format", "json"]
     assert run(arguments) == 0
     (task,) = json.loads(capsys.readouterr().out)["tasks"]
-    assert task["winner"]["config"] == entry.config
-    (again,) = read(folder / "again" / cpu_name() / "p.yaml").values()
-    assert again.config == entry.config
-    assert again.against_default == entry.against_default
+    assert tuple(map(str, task["winner"]["config"].values())) == tile(out)
+    assert task["written"] is None
     assert journal.read_bytes() == before
 
 
 def test_a_finished_sweep_can_be_written_elsewhere_without_measuring(tuned):
-    folder, _ = tuned
+    folder, *_ = tuned
     code, out, err = Tool(folder, "tune", "p.yaml", "--resume", "--out", "elsewhere").finish()
     assert code == 0, err
     assert f"written: elsewhere/{cpu_name()}/p.yaml" in out.splitlines()
-    here, there = (read(folder / root / cpu_name() / "p.yaml") for root in ("tuned", "elsewhere"))
-    assert [each.config for each in there.values()] == [each.config for each in here.values()]
+    assert entry_in(folder, "elsewhere").config == entry_in(folder).config
     assert "to measure" not in err
 
 
@@ -109,16 +129,6 @@ def test_signals_and_kills_lose_nothing(tmp_path):
     assert keys == [Outcome.OK] * len(keys)
     assert len(outcome_lines(journal)) == len(keys)
     assert (tmp_path / "tuned" / cpu_name() / "p.yaml").exists()
-
-
-def test_two_tunes_of_one_profile_at_once_both_end_well(tmp_path):
-    text = BLOCKS.replace("block_kv: [16, 64, 128]", "block_kv: [64]")
-    profile(tmp_path, text)
-    tools = [Tool(tmp_path, "tune", "p.yaml", "--budget", "2m") for _ in range(2)]
-    ended = [tool.finish() for tool in tools]
-    assert [code for code, *_ in ended] == [0, 0], ended
-    assert sum("is being measured on by another attnctl; waiting" in err for *_, err in ended) == 1
-    assert len(read(tmp_path / "tuned" / cpu_name() / "p.yaml")) == 1
 
 
 def test_dry_run_needs_no_device_and_says_what_is_dropped(tmp_path, capsys, monkeypatch):
