@@ -71,7 +71,6 @@ class Attempt:
                 max_samples=request.max_samples,
                 between=checker.watch if setup.cache == "cold" else None,  # watching evicts what warm runs rely on
             )
-            checker.watch()
             checker.check_watched()
         return Result(outcome=Outcome.OK, timing=timing, check=check, seconds=self._seconds)
 

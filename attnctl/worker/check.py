@@ -25,6 +25,7 @@ from attnctl.worker.trial import Trial
 from attnctl_kernels.contract import Call, SparseBlock
 
 _REPEATS = 3  # the timed runs are watched too
+_WATCHED = 40  # of them: finds a result that is wrong in 1 run of 20, at a bounded price
 _REPEATS_FINALIST = 64
 _REPEAT_BUDGET_S = 0.5
 
@@ -37,6 +38,7 @@ class Checker:
         self._call = call
         self._first: dict[str, Tensor] = {}
         self._watched: dict[str, Tensor] = {}
+        self._watches = 0
 
     def first_run(self) -> None:
         """Launch once into poisoned outputs. What came out is looked at later: this may be killed for taking long."""
@@ -93,6 +95,9 @@ class Checker:
 
     def watch(self) -> None:
         """Remember how far the latest run's outputs are from the first's; does not wait for the device."""
+        self._watches += 1
+        if self._watches > _WATCHED:
+            return
         for name, got in self._outputs().items():
             if name in self._setup.main.expected:
                 _, rows = relative_errors(got, self._first[name])
@@ -102,6 +107,7 @@ class Checker:
         """Judge what :meth:`watch` has seen, and whether the inputs are still what they were."""
         self._setup.device.synchronize()
         self._require_untouched_inputs(self._setup.main)
+        self._require_same("the last timed run")
         for name, worst in self._watched.items():
             allowed = self._setup.main.row_tolerance[name]
             if not float(worst) <= allowed:

@@ -43,7 +43,7 @@ class Nvml:
         return {name: value for name, value in facts.items() if value is not None}
 
     def other_processes(self) -> tuple[int, ...]:
-        """Compute processes on the device. Ask before this process has opened it: its id may look different to NVML."""
+        """Compute processes on the device. Ask before this process uses it: in a container its id is not NVML's."""
         return tuple(process.pid for process in self._ask("nvmlDeviceGetComputeRunningProcesses") or ())
 
     def sm_clock_mhz(self) -> int | None:

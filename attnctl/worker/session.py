@@ -56,6 +56,8 @@ class Session:
                 return Failed(reason=str(error))
             self._nvml = Nvml.open(self._device.facts().get("uuid"))
         environment = describe(request, self._device, self._launcher, self._nvml)
+        if self._device:
+            self._device.use()
         return Ready(environment=environment, compiles=compiles(self._launcher))
 
     def prepare(self, request: Prepare) -> PreparedReply:

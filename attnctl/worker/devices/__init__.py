@@ -24,7 +24,7 @@ class Device(ABC):
     reference_flop: float  # dense operations that a reference may take before it covers a part of the heads only
 
     def __init__(self, name: str) -> None:
-        """Open ``name`` ("cpu", "cuda:0").
+        """Find ``name`` ("cpu", "cuda:0") without using it yet.
 
         Raises:
             RuntimeError: there is no such device.
@@ -35,6 +35,9 @@ class Device(ABC):
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Fields of the :class:`~attnctl.gpu.protocol.Environment`."""
+
+    def use(self) -> None:  # noqa: B027 - not every device has to be told
+        """From here on this process uses the device: the driver lists it."""
 
     @abstractmethod
     def synchronize(self) -> None: ...

@@ -25,10 +25,12 @@ class TorchCuda(Device):
             raise RuntimeError("no CUDA device is visible")
         if (self.torch_device.index or 0) >= torch.cuda.device_count():
             raise RuntimeError(f"there is no {name}; CUDA devices here: {torch.cuda.device_count()}")
-        torch.cuda.set_device(self.torch_device)
         self._properties = torch.cuda.get_device_properties(self.torch_device)
         self._flush: torch.Tensor | None = None
         self._host_s = 1e-4  # the host's time to queue one call, in the latest batch
+
+    def use(self) -> None:
+        torch.cuda.set_device(self.torch_device)
 
     def facts(self) -> dict[str, Any]:
         properties = self._properties
