@@ -83,15 +83,26 @@ def _from_source(window: Window, span: Span) -> bool:
 
 
 def _spans(pieces: Iterable[str]) -> Iterator[tuple[Window, Span, _Anchored]]:
-    """Matches that lie in no longer match, in the order of the text."""
+    """Matches that lie in no better match, in the order of the text."""
     for window, begin, end in _windows(pieces):
-        reach = (0, 0)
-        for span, anchored in sorted(_candidates(window), key=lambda each: (each[0].begin, -each[0].end)):
-            if span.end <= reach[1] and (span.begin, span.end) != reach:
+        best: Span | None = None
+        for span, anchored in sorted(_candidates(window), key=_by_place):
+            if best is not None and span.end <= best.end and not _as_good(span, best):
                 continue
-            reach = (span.begin, span.end) if span.end > reach[1] else reach
+            if best is None or span.end > best.end:
+                best = span
             if begin <= span.begin < end:
                 yield window, span, anchored
+
+
+def _by_place(candidate: tuple[Span, _Anchored]) -> tuple[int, ...]:
+    span, _ = candidate
+    return span.begin, -span.end, -span.complete, -span.weight
+
+
+def _as_good(span: Span, best: Span) -> bool:
+    """Of a text that breaks off, several messages may be the beginning."""
+    return (span.begin, span.end, span.weight, span.complete) == (best.begin, best.end, best.weight, best.complete)
 
 
 def _candidates(window: Window) -> Iterator[tuple[Span, _Anchored]]:

@@ -19,7 +19,7 @@ _NUMBER = r"[-+]?\d+(?:\.\d+)?(?![\w(])"
 _LAST = re.compile(
     rf"[ \t]*({_NUMBER}|[\w.]{{0,40}}\([^()\n]{{0,100}}\)|\[[^][\n]{{0,100}}\]|[\w.\-]{{1,100}})|\s*({_NUMBER})"
 )
-_NUMERIC = re.compile(r"[-+]?[\d.]*|[(\[][\d,.]*[)\]]?")
+_NUMERIC = re.compile(r"[(\[][\d,.]*[)\]]?|[-+]?\d+(?:\.\d+)?")
 _ELLIPSIS = re.compile(r"\s*(?:\.\.\.|\u2026|\[truncated\]|$)")
 
 
@@ -82,7 +82,7 @@ class Template:
                     return self._cut_in_value(window, begins[0], start, values, weight)
                 values.append(text[start:place])
             elif not text.startswith(literal, place):
-                kept = next(n for n in range(len(literal), -1, -1) if text.startswith(literal[:n], place))
+                kept = _common(literal, text, place)
                 return self._cut(window, begins[0], place + kept, values, weight + kept)
             place += len(literal)
             weight += len(literal)
@@ -103,19 +103,17 @@ class Template:
 
     def _cut_in_value(self, window: Window, begin: int, start: int, values: list[str], weight: int) -> Span | None:
         """The text breaks off in a value, or in the literal behind it."""
-        rest = squeeze(window.after(start))
-        rest = rest.removesuffix("...").removesuffix("\u2026").removesuffix("[truncated]")
-        literal = self.literals[len(values) + 1]
-        kept = next((n for n in range(min(len(literal), len(rest)), 0, -1) if rest.endswith(literal[:n])), 0)
-        value = rest[: len(rest) - kept]
-        if not _NUMERIC.fullmatch(value):
-            return None
-        whole = [*values, value] if kept else values  # the number itself may be cut
-        return self._cut(window, begin, start + len(rest), whole, weight + kept)
+        number = _NUMERIC.match(window.squeezed, start)
+        end = number.end() if number else start
+        kept = _common(self.literals[len(values) + 1], window.squeezed, end)
+        if kept:  # otherwise the number itself may be cut
+            values = [*values, window.squeezed[start:end]]
+        return self._cut(window, begin, end + kept, values, weight + kept)
 
     def _cut(self, window: Window, begin: int, end: int, values: list[str], weight: int) -> Span | None:
         if weight < TRUNCATED_CHARS or not _ELLIPSIS.match(window.after(end)):
             return None
+        end -= window.squeezed[end - 1] == "."  # as at the end of a complete message
         return Span(begin, end, tuple(values), weight, complete=False)
 
 
@@ -135,6 +133,12 @@ def _names(parts: list[str]) -> Iterator[str]:
     for part in parts[:-1]:
         named = _NAMED.search(part)
         yield named[1] if named else ""
+
+
+def _common(literal: str, text: str, place: int) -> int:
+    """How much of ``literal`` stands at ``place``."""
+    there = text[place : place + len(literal)]
+    return next((n for n, (a, b) in enumerate(zip(literal, there, strict=False)) if a != b), len(there))
 
 
 def _is_word(char: str) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]{0,2000}+(?:\x07|\x1b\\)|[@-Z\\^_])")
 _BARE_COLOUR = re.compile(r"(?:\^\[)?\[[0-9;]{1,16}+m")  # what is left of an escape after copy and paste
 _ORNAMENT = re.compile("[\u2018\u2019\u201c\u201d\u2500-\u257f]")  # quotes, and the boxes that rich draws
-_SILENT = "{}\"'`"  # f-string braces and quotes: they come and go with the way a message is printed
+_SILENT = "{}\"'`|>"  # f-string braces, quotes and margins come and go with the way a message is printed
 _RUN = re.compile(rf"[^\s{re.escape(_SILENT)}]++")
 
 MARGIN = 200  # characters around a match that are looked at
@@ -26,12 +26,12 @@ _PREFIXES = (
     r"\([\w.:/ =,-]{0,80}?pid=\d++[^()\n]{0,80}+\)",  # ray
     r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}+ ++\d++ [\w./-]++:\d++\]",  # glog
     r"\[[\w./-]{1,80}+:\d{1,6}+\]",  # [file.py:12]
-    rf"\[?{_LEVEL}\]?(?::[\w.]{{1,60}}+)?:?(?=[\s\[(])",
+    rf"{_LEVEL}:[\w.]{{1,60}}+:",  # logging.basicConfig
+    rf"\[?{_LEVEL}\]?:?(?=[\s\[(])",
     r"std(?:out|err) [FP](?=[ \t])",  # kubernetes
     r"[\w.-]{1,60}+[ \t]++\|(?=[ \t])",  # docker compose
-    r"[|+](?:[ \t-]|\d{1,3}+[ -])",  # exception groups
     r"E(?=[ \t]{2})",  # pytest
-    r"[>-](?=[ \t])",  # quoted mail; the dashes of a logging format
+    r"-(?=[ \t])",  # the dashes of a logging format
 )
 _PREFIX = re.compile(rf"\n(?:[ \t]*+(?:{'|'.join(_PREFIXES)}))++")
 
