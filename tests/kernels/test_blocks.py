@@ -12,6 +12,8 @@ from attnctl_kernels.blocks.launch import LAUNCHER
 from attnctl_kernels.blocks.tiles import classify
 from attnctl_kernels.contract import Candidate, Inputs, Mask, Problem, Task
 
+torch.set_num_threads(1)  # tensors here are small: on a busy machine their threads would wait for each other
+
 EPS = {"float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}
 DTYPES = st.sampled_from(sorted(EPS))
 TILES = st.tuples(*[st.sampled_from([16, 32, 48])] * 2)
@@ -59,17 +61,19 @@ def expected_outputs(problem, inputs):
     return {"forward": {"out": out, "lse": lse}, "backward": {"dq": dq, "dk": dk, "dv": dv}}
 
 
-def assert_right(actual, expected, dtype, *, roundings=8):
+def assert_right(actual, expected, dtype, *, roundings=64):
+    """``roundings`` of float32 on the way to an output, and a few of its own dtype."""
     assert actual.keys() == expected.keys()
     for name, want in expected.items():
         got = actual[name]
         assert got.shape == want.shape
-        assert got.dtype == (torch.float32 if name == "lse" else getattr(torch, dtype)), name
+        own = "float32" if name == "lse" else dtype
+        assert got.dtype == getattr(torch, own), name
         finite = torch.isfinite(want)
         assert torch.equal(got[~finite], want[~finite].to(got.dtype)), name
         error = (got.double() - want.double())[finite]
         largest = max([1.0, *want[finite].abs().flatten().tolist()])
-        assert (error.abs() <= roundings * EPS[dtype] * largest).all(), name
+        assert (error.abs() <= (4 * EPS[own] + roundings * EPS["float32"]) * largest).all(), name
 
 
 @given(mask_cases(largest=100), DTYPES, HEADS, TILES, st.sampled_from([8, 16]), st.sampled_from([None, 0.25]))

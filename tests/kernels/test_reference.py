@@ -9,6 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnctl_kernels import masks, reference
 from attnctl_kernels.contract import Mask
 
+torch.set_num_threads(1)  # tensors here are small: on a busy machine their threads would wait for each other
+
 GROUPS = st.sampled_from([(1, 1), (2, 2), (4, 2), (6, 2), (3, 1)])
 
 
