@@ -22,7 +22,7 @@ problem: {batch_size: 1, seq_len: 64, num_heads_q: 2, head_dim: 16, dtype: float
 mask: {pattern: blocks, block_size: [16, 16], rows: [[0], [0, 1], [3], [0, 3]]}
 config: {fault: none, delay_us: 4000}
 search:
-  fault: [hang, nan_fast, illegal, ignores_sparsity, oom, none, abort]
+  fault: [hang, nan_fast, compile_error, illegal, ignores_sparsity, oom, none, compile_abort, abort]
   delay_us: [1000]
 """
 
@@ -33,6 +33,8 @@ EXPECTED = {
     "ignores_sparsity": Outcome.WRONG_RESULT,
     "oom": Outcome.OUT_OF_RESOURCES,
     "abort": Outcome.WORKER_DIED,
+    "compile_error": Outcome.COMPILE_ERROR,
+    "compile_abort": Outcome.WORKER_DIED,
     "none": Outcome.OK,
 }
 
@@ -41,10 +43,14 @@ def outcomes(result):
     return {tuple(each.candidate.config.values()): each.result for each in result.outcomes}
 
 
-def own_workers():
-    """Process ids of the workers of this process."""
+def own_workers(other_than=b""):
+    """Process ids of the workers of this process, less those that have an option."""
     parent = str(os.getpid()).encode()
-    return [pid for pid, words in workers() if b"--parent" in words and words[words.index(b"--parent") + 1] == parent]
+    return [
+        pid
+        for pid, words in workers()
+        if b"--parent" in words and words[words.index(b"--parent") + 1] == parent and other_than not in words[:-1]
+    ]
 
 
 def state(pid):
@@ -57,7 +63,7 @@ class KillsAWorker(Told):
     def outcome(self, candidate, result, note=""):
         super().outcome(candidate, result, note)
         if len(self.outcomes) == 2:
-            for pid in own_workers():
+            for pid in own_workers(b"--background"):
                 os.kill(pid, signal.SIGKILL)
                 while state(pid) != "Z":
                     time.sleep(0.01)
@@ -69,7 +75,7 @@ def swept(tmp_path_factory, surroundings):
     folder = tmp_path_factory.mktemp("faulty")
     surroundings.chdir(folder)
     progress = KillsAWorker()
-    it = tuning(profile(folder, PROFILE), progress)
+    it = tuning(profile(folder, PROFILE), progress, jobs=1)
     it.run()
     return folder, it.results[0], progress
 
@@ -95,7 +101,7 @@ def test_the_good_config_wins(swept):
 
 def test_a_worker_that_was_killed_between_candidates_costs_nothing(swept):
     _, result, progress = swept
-    assert len(progress.outcomes) == len(result.space.candidates) == 9
+    assert len(progress.outcomes) == len(result.space.candidates) == 11
     assert {each.outcome for (fault, _), each in outcomes(result).items() if fault == "none"} == {Outcome.OK}
 
 
@@ -112,7 +118,7 @@ def test_what_is_dangerous_is_not_tried_again_and_the_winner_stays(swept):
     it.run()
     (second,) = it.results
     skipped = {key[0] for key, each in outcomes(second).items() if each.outcome is Outcome.SKIPPED}
-    assert skipped == {"hang", "nan_fast", "ignores_sparsity", "abort"}
+    assert skipped == {"hang", "nan_fast", "ignores_sparsity", "abort", "compile_abort"}
     assert all("in quarantine" in each.reason for each in outcomes(second).values() if each.outcome is Outcome.SKIPPED)
     assert second.space.incumbent == first.winner
     assert second.winner == first.winner

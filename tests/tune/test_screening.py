@@ -1,0 +1,190 @@
+"""The loop between compile workers and the device, with recorded outcomes in place of both."""
+
+import pytest
+from sweeps import ENVIRONMENT, Told, bad, ok, profile, record, tuning
+
+from attnctl.gpu.protocol import Result
+from attnctl.gpu.replay import ReplayMeasurer
+from attnctl.tune.interrupt import Interrupts
+from attnctl.tune.journal import Journal, read
+from attnctl.tune.screening import Recorder, Screening
+from attnctl.tune.strategies import get_strategy
+from attnctl_kernels.contract import Compiled, Outcome
+
+
+class Pool:
+    """Compiles at once what it is given, newest first; ``of`` says what comes out."""
+
+    def __init__(self, of):
+        self.of = of
+        self.queue = []
+        self.submitted = []
+        self.most_waiting = 0
+        self.cancelled = False
+
+    def submit(self, task, candidate):
+        self.queue.append(candidate)
+        self.submitted.append(candidate)
+        self.most_waiting = max(self.most_waiting, len(self.queue))
+
+    def completed(self, task=None):
+        while self.queue:
+            candidate = self.queue.pop()
+            yield candidate, self.of(candidate)
+
+    def cancel(self):
+        self.cancelled = True
+        self.queue.clear()
+
+
+class Measuring(ReplayMeasurer):
+    """Remembers what it was asked."""
+
+    def measure(self, candidate, best_us=None, **options):
+        self.asked = [*getattr(self, "asked", ()), (candidate, best_us)]
+        return super().measure(candidate, best_us, **options)
+
+
+class TwoAtATime:
+    """A guided strategy: it sees the outcomes of what it proposed before it proposes more."""
+
+    lookahead = 2
+
+    def __init__(self):
+        self.seen = []
+
+    def propose(self, candidates, observed):
+        for candidate in candidates:
+            self.seen.append(len(observed))
+            yield candidate
+
+
+def compiled(binary):
+    return Result(outcome=Outcome.OK, compiled=Compiled(seconds=2.0, binary=binary))
+
+
+def own_binary(candidate):
+    return compiled(candidate.key)
+
+
+@pytest.fixture
+def screening(tmp_path):
+    """Makes a screening of the six candidates of the usual profile."""
+    path = profile(tmp_path)
+    (space,) = tuning(path).spaces()
+
+    def median(candidate):
+        return ok(100.0 + 10 * space.candidates.index(candidate))
+
+    def make(result_of=median, of=own_binary, strategy=None, **options):
+        recorded = read(record(path, tmp_path / "recorded.jsonl", result_of))
+        measurer = Measuring([recorded])
+        measurer.prepare(recorded.header.task)
+        journal = Journal.scratch(recorded.header)
+        recorder = Recorder(space, ENVIRONMENT, journal, None, Told(), Interrupts())
+        pool = Pool(of) if of else None
+        return Screening(measurer, pool, recorder, strategy or get_strategy("exhaustive"), **options)
+
+    return make
+
+
+def outcomes(it):
+    return it.recorder.journal.recorded.outcomes
+
+
+def test_everything_is_compiled_ahead_and_measured_as_it_comes(screening):
+    it = screening()
+    it.begin()
+    candidates = it.recorder.space.candidates
+    assert it.pool.submitted == list(candidates)
+    assert it.run()
+    assert [candidate for candidate, _ in it.measurer.asked] == list(candidates[::-1])
+    assert set(outcomes(it)) == {each.key for each in candidates}
+    assert it.costs.compile_core_s == 2.0 * len(candidates)
+
+
+def test_without_a_pool_the_order_is_the_spaces(screening):
+    it = screening(of=None)
+    assert it.run()
+    assert [candidate for candidate, _ in it.measurer.asked] == list(it.recorder.space.candidates)
+
+
+def test_the_time_to_beat_is_never_given_to_default_and_incumbent(screening):
+    it = screening()
+    it.run()
+    limits = {candidate.key: best for candidate, best in it.measurer.asked}
+    first, second, *rest = it.recorder.space.candidates
+    assert limits[first.key] is limits[second.key] is None
+    assert [limits[each.key] for each in rest] == [130.0, 140.0, 150.0, None]
+
+
+def test_what_does_not_compile_is_an_outcome_and_is_not_measured(screening):
+    failure = Result(outcome=Outcome.COMPILE_ERROR, reason="no", seconds={"compile": 1.0})
+    it = screening(of=lambda candidate: failure if candidate.config["block_kv"] == 128 else own_binary(candidate))
+    assert it.run()
+    failed = [each.candidate for each in outcomes(it).values() if each.result == failure]
+    assert {each.config["block_kv"] for each in failed} == {128}
+    assert all(candidate.config["block_kv"] != 128 for candidate, _ in it.measurer.asked)
+
+
+def test_identical_binaries_over_the_same_blocks_are_measured_once(tmp_path, screening):
+    it = screening(of=lambda candidate: compiled(f"q{candidate.config['block_q']}"))
+    assert it.run()
+    assert len(it.measurer.asked) == 6, "their block lists differ, so that the same code does different work"
+
+    (tmp_path / "fixed").mkdir()
+    path = profile(tmp_path / "fixed")
+    path.write_text(path.read_text() + "sparse_block: [128, 128]\n")
+    (space,) = tuning(path).spaces()
+    recorded = read(record(path, tmp_path / "fixed.jsonl", lambda candidate: ok(100.0 + candidate.config["block_q"])))
+    measurer = Measuring([recorded])
+    measurer.prepare(recorded.header.task)
+    recorder = Recorder(space, ENVIRONMENT, Journal.scratch(recorded.header), None, Told(), Interrupts())
+    pool = Pool(lambda candidate: compiled(f"q{candidate.config['block_q']}"))
+    it = Screening(measurer, pool, recorder, get_strategy("exhaustive"))
+    assert it.run()
+    assert len(measurer.asked) == 2
+    copied = [each for each in outcomes(it).values() if each.note]
+    assert len(copied) == 4
+    assert all(each.note.startswith("same binary as ") for each in copied)
+    medians = {(each.candidate.config["block_q"], each.result.timing.median_us) for each in outcomes(it).values()}
+    assert medians == {(16, 116.0), (64, 164.0)}
+
+
+def test_a_hang_of_one_binary_does_not_condemn_its_twin(screening):
+    it = screening(result_of=lambda candidate: bad(Outcome.TIMEOUT), of=lambda candidate: compiled("same"))
+    it.run()
+    assert len(it.measurer.asked) == 6
+
+
+def test_a_guided_strategy_sees_outcomes_and_is_asked_a_little_ahead(screening):
+    strategy = TwoAtATime()
+    it = screening(strategy=strategy)
+    assert it.run()
+    assert it.pool.most_waiting == 2
+    assert strategy.seen == [1, 2, 3, 4]
+    assert len(outcomes(it)) == 6
+
+
+def test_when_time_is_up_default_and_incumbent_are_measured_and_nothing_else(screening):
+    it = screening(of=None, out_of_time=lambda: True)
+    assert not it.run()
+    assert [candidate for candidate, _ in it.measurer.asked] == list(it.recorder.space.required)
+
+
+def test_when_time_is_up_the_compile_workers_stop(screening):
+    it = screening(out_of_time=lambda: True)
+    assert not it.run()
+    assert it.pool.cancelled
+
+
+def test_known_outcomes_are_not_measured_again_but_skipped_ones_are(screening):
+    it = screening(of=None)
+    it.run()
+    journal = it.recorder.journal
+    again = Screening(it.measurer, None, it.recorder, get_strategy("exhaustive"))
+    it.measurer.asked = []
+    key, first = next(iter(journal.recorded.outcomes.items()))
+    journal.append(first.model_copy(update={"result": Result(outcome=Outcome.SKIPPED, reason="quarantine")}))
+    assert again.run()
+    assert [candidate.key for candidate, _ in it.measurer.asked] == [key]
