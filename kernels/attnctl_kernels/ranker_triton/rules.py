@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd
+from math import lcm
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.ranker_triton.spec import V1, V2, blocks
+from attnctl_kernels.ranker_triton.spec import V1, V2, blocks, is_forward
 from attnctl_kernels.rule import Fix, Violation, length_fixes, length_price, nearest_multiples, rule
 
 CAP_METHODS = ("tanh", "soft_sign")
@@ -74,11 +74,7 @@ def length_is_not_whole_blocks(case: Case) -> Iterator[Violation]:
     wrong = {name: clamped(case, name, size) for name, size in blocks(case).items()}
     wrong = {name: size for name, size in wrong.items() if length % size}
     if wrong:
-        whole = 1
-        for name, size in blocks(case).items():
-            size = clamped(case, name, size)  # noqa: PLW2901
-            whole = whole * size // gcd(whole, size)
-        fixes = list(length_fixes("problem.seqlen_q", length, whole))
+        fixes = list(length_fixes("problem.seqlen_q", length, lcm(*blocks(case).values())))
         if len(wrong) == 1:
             ((name, size),) = wrong.items()
             smaller = next((each for each in (128, 64, 32, 16) if each < size and length % each == 0), None)
@@ -182,7 +178,7 @@ def causal_blocks_lose_keys(case: Case) -> Iterator[Violation]:
         smaller = next((each for each in (128, 64, 32, 16) if each <= rows and keys % each == 0), None)
         larger = next((each for each in (16, 32, 64, 128, 256) if each > keys and each % rows == 0), None)
         fixes = [Fix("config.block_q", smaller)] if smaller else []
-        fixes += [Fix("config.block_k", larger)] if larger else []
+        fixes.append(Fix("config.block_k", larger or rows))
         message = f"block_k {keys} is not a multiple of block_q {rows}: {lost} of {length} rows miss keys"
         yield Violation("config.block_k", message, tuple(fixes))
 
@@ -203,7 +199,8 @@ def window_loses_keys(case: Case) -> Iterator[Violation]:
     hold the whole sequence. `ranker_attention_v2` has no window.
 
     Why: The loops visit that many blocks and no more. With 128 x 128, windows of 128 and 129 work, 100 and 130 lose
-    keys of some rows, and nothing says so. The second module takes `window_len` and deletes it.
+    keys of some rows, and nothing says so; a `block_q` below `block_k` covers no window at all. The second module
+    takes `window_len` and deletes it.
 
     Fix: 128 x 128: window 100 -> 128. 64 x 64: 200 -> 256.
     """
@@ -217,13 +214,17 @@ def window_loses_keys(case: Case) -> Iterator[Violation]:
         rows, keys = (clamped(case, name, sizes[name]) for name in _OF_V1)
         if not covers(case, window, rows, keys):
             near = [each for each in _outwards(window, problem.seqlen_k) if covers(case, each, rows, keys)][:2]
+            fixes = [Fix("mask.window", each) for each in near]
+            if rows != keys and covers(case, window, keys, keys):
+                fixes.append(Fix("config.block_q", keys))
             visited, needed = _blocks_visited(case, window, rows, keys)
             message = f"window {window} needs {needed} blocks of {rows} x {keys}, and the kernel visits {visited}"
-            yield Violation("mask.window", message, tuple(Fix("mask.window", each) for each in near))
+            advice = "" if fixes else f"let block_q equal block_k, and take window {keys} or {2 * keys}"
+            yield Violation("mask.window", message, tuple(fixes), advice)
 
 
 def _blocks_visited(case: Case, window: int, rows: int, keys: int) -> tuple[int, int]:
-    if case.pass_name == "forward":  # noqa: S105 - not a password
+    if is_forward(case):
         return (window + rows) // keys, -(-(window - 1) // keys) + 1
     # dQ walks keys as the forward pass does; dK and dV walk queries
     forward = (window + rows) // keys, -(-(window - 1) // keys) + 1
@@ -236,7 +237,7 @@ def covers(case: Case, window: int, rows: int, keys: int) -> bool:
     visited = (window + rows) // keys
     if visited < min(-(-(window - 1) // keys) + 1, -(-length // keys)):
         return False
-    if case.pass_name == "forward":  # noqa: S105 - not a password
+    if is_forward(case):
         return True
     visited = (window + keys) // rows
     return visited >= min((keys + window - 2) // rows + 1, -(-length // rows))
@@ -266,21 +267,23 @@ def heads_not_repeated(case: Case) -> Iterator[Violation]:
 
     Fix: `jnp.repeat(k, num_heads_q // num_heads_kv, axis=2)` and `heads_repeated: true`. History 1025 -> 1024.
     """
-    problem, inference = case.problem, case.version == V2 and bool(case.config.get("inference"))
+    problem = case.problem
+    inference = case.version == V2 and is_forward(case) and bool(case.config.get("inference"))
     queries, keys = problem.num_heads_q, problem.num_heads_kv
+    groups = inference or bool(case.config.get("heads_repeated"))
+    equal = Fix("problem.num_heads_kv", queries)
     if queries % keys:
-        below = max(each for each in range(1, min(keys, queries) + 1) if queries % each == 0)
-        fixes = [Fix("problem.num_heads_kv", below)]
-        fixes += [Fix("problem.num_heads_q", each) for each in nearest_multiples(queries, keys)]
+        fixes = [equal]
+        if groups:
+            below = max(each for each in range(1, min(keys, queries) + 1) if queries % each == 0)
+            fixes = [Fix("problem.num_heads_kv", below)]
+            fixes += [Fix("problem.num_heads_q", each) for each in nearest_multiples(queries, keys)]
         message = f"num_heads_q {queries} is not a multiple of num_heads_kv {keys}"
         yield Violation("problem.num_heads_kv", message, tuple(fixes))
-    elif queries != keys and not inference and not case.config.get("heads_repeated"):
+    elif queries != keys and not groups:
         message = f"{queries} query heads read beyond {keys} key heads"
-        fixes = [
-            Fix("config.heads_repeated", value=True, price="repeats K and V in memory"),
-            Fix("problem.num_heads_kv", queries),
-        ]
-        yield Violation("problem.num_heads_kv", message, tuple(fixes))
+        repeated = Fix("config.heads_repeated", value=True, price="repeats K and V in memory")
+        yield Violation("problem.num_heads_kv", message, (repeated, equal))
     if not inference:
         return
     sizes = {name: clamped(case, name, size) for name, size in blocks(case).items()}

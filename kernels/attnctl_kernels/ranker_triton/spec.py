@@ -72,11 +72,15 @@ class RankerTriton(Family):
         return {}
 
 
+def is_forward(case: Case) -> bool:
+    return case.pass_name == "forward"  # noqa: S105 - not a password
+
+
 def blocks(case: Case) -> dict[str, int]:
     """The blocks that this pass of this version reads, in pairs of queries and keys; those that make sense."""
     if case.version == V1:
         names: tuple[str, ...] = ("block_q", "block_k")
-    elif case.pass_name == "forward":  # noqa: S105 - not a password
+    elif is_forward(case):
         names = ("block_q_fwd", "block_k_fwd")
     else:
         names = ("block_q_bwd_dq", "block_k_bwd_dq", "block_q_bwd_dkv", "block_k_bwd_dkv")
