@@ -151,5 +151,12 @@ def test_reports_of_missing_facts_stand_at_the_nearest_line(check):
     assert (finding.code, finding.line, finding.column, finding.field) == ("G101", 7, 1, "mask.window")
 
 
+def test_the_nearest_divisor_of_a_huge_number_is_not_searched_for_ever(check):
+    heads = "num_heads_q: 1099511627777\n  num_heads_kv: 1000000"
+    findings = {each.code: each for each in check(toy(1024).replace("num_heads_q: 4", heads)).findings}
+    assert set(findings) == {"G001", "G003"}
+    assert findings["G001"].fix == "num_heads_kv 1; or num_heads_q 1099511000000 or 1099512000000"
+
+
 def test_path_is_a_path(check):
     assert isinstance(check(toy(1024)).path, Path)
