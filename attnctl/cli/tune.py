@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli.options import Profiles
-from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks
+from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,8 +178,11 @@ def _device(text: str | None) -> str | None:
 
 
 def _journals(paths: Sequence[Path]) -> list[Path]:
-    """Files as they are; the journals in folders."""
+    """Files as they are; the journals in folders, however deep."""
     found: list[Path] = []
     for path in paths:
-        found += sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
+        inside = sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path}: there is no journal in this folder", "journals end in .jsonl or .jsonl.gz")
+        found += inside
     return found
