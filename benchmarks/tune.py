@@ -50,8 +50,7 @@ def main() -> None:
     parser.add_argument("--journals", type=Path, help="folder to keep the journals in")
     arguments = parser.parse_args()
     rows = [
-        "| profile | space | dropped by rules | outcomes | wall | screening | compiling, all cores | device in use "
-        "| winner/default |",
+        "| profile | space | dropped | outcomes | wall | screening | compiling, all cores | in use | winner/default |",
         "|---" * 9 + "|",
     ]
     for profile in arguments.profiles:

@@ -47,12 +47,13 @@ class Template:
     def at(self, window: Window, number: int, begin: int) -> Span | None:
         """Whether the message stands in ``window`` with literal ``number`` at ``begin``."""
         text = window.squeezed
-        earlier = self._earlier(text, number, begin)
-        if earlier is None or not self._starts_word(window, earlier[0]):
+        begins = self._earlier(text, number, begin)
+        if begins is None:
             return None
-        if any(text.rfind(each, max(0, earlier[0] - NEARBY_CHARS), earlier[0]) < 0 for each in self.witnesses):
+        first = begins[0]
+        if any(text.rfind(each, max(0, first - NEARBY_CHARS), first) < 0 for each in self.witnesses):
             return None
-        return self._rest(window, earlier, begin)
+        return self._rest(window, begins, begin) if self._starts_word(window, first) else None
 
     def _earlier(self, text: str, number: int, begin: int) -> list[int] | None:
         """Where the literals before ``number`` begin, and then ``begin``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from functools import cached_property
+from typing import NamedTuple
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]{0,2000}+(?:\x07|\x1b\\)|[@-Z\\^_])")
 _BARE_COLOUR = re.compile(r"(?:\^\[)?\[[0-9;]{1,16}+m")  # what is left of an escape after copy and paste
@@ -36,6 +37,21 @@ _PREFIXES = (
 _PREFIX = re.compile(rf"\n(?:[ \t]*+(?:{'|'.join(_PREFIXES)}))++")
 
 
+class _Runs(NamedTuple):
+    """Where pieces of the text begin, in ``squeezed`` and in ``plain``."""
+
+    squeezed: list[int]
+    plain: list[int]
+
+    def add(self, squeezed: int, plain: int) -> None:
+        self.squeezed.append(squeezed)
+        self.plain.append(plain)
+
+    def at(self, position: int) -> int:
+        """The number of the piece that holds the character at ``position`` of ``squeezed``."""
+        return bisect_right(self.squeezed, position) - 1
+
+
 class Window:
     """``squeezed`` is for matching: without white space, quotes and braces. ``plain`` is for people.
 
@@ -46,24 +62,38 @@ class Window:
         self.line = line
         self.plain = _undress(raw)
         self.squeezed = squeeze(self.plain)
+        self._latest = (-1, _Runs([], []))
 
     @cached_property
-    def _runs(self) -> tuple[list[int], list[int]]:
-        """Where each run of kept characters begins, in ``squeezed`` and in ``plain``."""
-        squeezed, plain, total = [], [], 0
-        for run in _RUN.finditer(self.plain):
-            squeezed.append(total)
-            plain.append(run.start())
-            total += run.end() - run.start()
-        return squeezed, plain
+    def _lines(self) -> _Runs:
+        """Where each line begins; cheap to find, and enough for most positions."""
+        runs = _Runs([], [])
+        squeezed = plain = 0
+        for line in self.plain.split("\n"):
+            runs.add(squeezed, plain)
+            squeezed += len(squeeze(line))
+            plain += len(line) + 1
+        return runs
+
+    def _runs(self, line: int) -> _Runs:
+        """Where each run of kept characters of one line begins. Of the latest line they are kept."""
+        if self._latest[0] != line:
+            runs = _Runs([], [])
+            squeezed, begin = self._lines.squeezed[line], self._lines.plain[line]
+            end = self.plain.find("\n", begin)
+            for run in _RUN.finditer(self.plain, begin, end if end >= 0 else len(self.plain)):
+                runs.add(squeezed, run.start())
+                squeezed += run.end() - run.start()
+            self._latest = (line, runs)
+        return self._latest[1]
 
     def place(self, position: int) -> int:
         """Where the character at ``position`` stands in ``plain``."""
         if position >= len(self.squeezed):
             return len(self.plain)
-        squeezed, plain = self._runs
-        run = bisect_right(squeezed, position) - 1
-        return plain[run] + position - squeezed[run]
+        runs = self._runs(self._lines.at(position))
+        run = runs.at(position)
+        return runs.plain[run] + position - runs.squeezed[run]
 
     def before(self, position: int) -> str:
         """What stands before the character at ``position`` on its line."""
