@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attnctl.rules.messages.window import Window, squeeze
+from attnctl.rules.messages.window import SILENT, Window, squeeze
 
 VALUE_CHARS = 120  # a value may be a shape, not a page of text
 NEARBY_CHARS = 2000  # some twenty frames of a traceback
@@ -17,10 +17,10 @@ LITERAL_CHARS = 12  # a message with less text of its own could be anything
 _NAMED = re.compile(r"([A-Za-z_][\w.]*(?:\[\d+\])?(?: \* \d+)?)=$")
 _NUMBER = r"[-+]?\d+(?:\.\d+)?(?![\w(])"
 _LAST = re.compile(
-    rf"[ \t]*({_NUMBER}|[\w.]{{0,40}}\([^()\n]{{0,100}}\)|\[[^][\n]{{0,100}}\]|[\w.\-]{{1,100}})|\s*({_NUMBER})"
+    rf"[ \t]*['\"`]?({_NUMBER}|[\w.]{{0,40}}\([^()\n]{{0,100}}\)|\[[^][\n]{{0,100}}\]|[\w.\-]{{1,100}})|\s*({_NUMBER})"
 )
 _NUMERIC = re.compile(r"[(\[][\d,.]*[)\]]?|[-+]?\d+(?:\.\d+)?")
-_ELLIPSIS = re.compile(r"\s*(?:\.\.\.|\u2026|\[truncated\]|$)")
+_ELLIPSIS = re.compile(rf"[\s{re.escape(SILENT)}]*(?:\.\.\.|\u2026|\[truncated\]|$)")
 
 
 class Span(NamedTuple):

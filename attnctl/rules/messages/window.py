@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]{0,2000}+(?:\x07|\x1b\\)|[@-Z\\^_])")
-_BARE_COLOUR = re.compile(r"(?:\^\[)?\[[0-9;]{1,16}+m")  # what is left of an escape after copy and paste
+_BARE_COLOUR = re.compile(r"\[[0-9;]{1,16}+m")  # what is left of an escape after copy and paste
 _ORNAMENT = re.compile("[\u2018\u2019\u201c\u201d\u2500-\u257f]")  # quotes, and the boxes that rich draws
-_SILENT = "{}\"'`|>"  # f-string braces, quotes and margins come and go with the way a message is printed
-_RUN = re.compile(rf"[^\s{re.escape(_SILENT)}]++")
+SILENT = "{}\"'`|>"  # f-string braces, quotes and margins come and go with the way a message is printed
+_RUN = re.compile(rf"[^\s{re.escape(SILENT)}]++")
 
 MARGIN = 200  # characters around a match that are looked at
 EXCERPT = 1000
@@ -122,7 +122,7 @@ class Window:
 
 def squeeze(text: str) -> str:
     """The characters that count when messages are compared."""
-    for silent in _SILENT:
+    for silent in SILENT:
         text = text.replace(silent, " ")
     return "".join(text.split())
 
@@ -131,7 +131,7 @@ def _undress(raw: str) -> str:
     """Line for line the same text, without colours and prefixes."""
     if "\x1b" in raw:
         raw = _ESCAPE.sub("", raw)
-    raw = _BARE_COLOUR.sub("", raw)
+    raw = _BARE_COLOUR.sub("", raw.replace("^[[", "["))
     if "\\" in raw:  # JSON logs and repr() spell line breaks out
         raw = raw.replace("\\n", "  ").replace("\\t", "  ").replace('\\"', '"').replace("\\'", "'")
     if not raw.isascii():
