@@ -100,6 +100,8 @@ class Sweep:
             costs=result.costs,
         )
         screening.begin()
+        if self.pool is not None:  # on a GPU, processes for the finals may import their framework meanwhile
+            self.measurer.warm_up(PROCESSES)
         task, cache = recorded.header.task, recorded.header.cache
         result.prepared = self.measurer.prepare(task, cache)
         self.startup_s += result.prepared.seconds
@@ -133,7 +135,7 @@ class Sweep:
     def _conclude_early(self, finals: Finals) -> None:
         """An interrupted sweep is decided if the finals were under way, and their winner has been checked in full."""
         probed = not self.measurer.compiles  # the screening has run the probe problems too
-        if probed and len(finals.processes) >= min(_QUICK_PROCESSES, PROCESSES):
+        if probed and len(finals.processes) >= _QUICK_PROCESSES:
             decision = finals.decide()
             if not decision.unstable:
                 self._conclude(finals, decision)

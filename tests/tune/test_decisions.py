@@ -1,10 +1,12 @@
 """From recorded outcomes to a winner on disk: replays need no device, and no time."""
 
+import signal
+
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sweeps import BLOCKS, bad, file_size_limit, finals_record, ok, profile, record, tuning
+from sweeps import BLOCKS, Told, bad, file_size_limit, finals_record, ok, profile, record, tuning
 
 import attnctl
 from attnctl.cli.app import run
@@ -14,6 +16,7 @@ from attnctl.profile.lookup import Hit, Miss, Stale, lookup
 from attnctl.profile.problems import tasks
 from attnctl.profile.runtime import NotTuned
 from attnctl.profile.tuned import tuned_path
+from attnctl.tune.interrupt import Interrupted
 from attnctl.tune.outcome import Status
 from attnctl.tune.run import how_to_resume
 from attnctl.tune.strategies import get_strategy
@@ -131,6 +134,32 @@ def test_an_unstable_machine_decides_nothing(tmp_path, capsys):
     assert run(["tune", str(path), "--replay", str(journal), "--out", str(out)]) == 3
     assert "the machine is unstable: 100% of the cycles were dropped" in capsys.readouterr().out
     assert not out.exists()
+
+
+class Interrupting(Told):
+    """Ctrl-C when a process of the finals begins."""
+
+    def __init__(self, process):
+        super().__init__()
+        self.process = process
+
+    def finals(self, process, processes, contenders):
+        if process == self.process:
+            raise Interrupted(signal.SIGINT)
+
+
+@pytest.mark.parametrize(("process", "decided"), [(1, False), (2, False), (3, True)])
+def test_an_interrupted_sweep_is_decided_by_two_processes_of_finals_and_never_by_less(tmp_path, process, decided):
+    path = profile(tmp_path)
+    journal = record(path, tmp_path / "j.jsonl", by_tile(TIMES))
+    it = tuning(path, Interrupting(process), replay=(journal,), out=tmp_path / "tuned")
+    with pytest.raises(Interrupted):
+        it.run()
+    (result,) = it.results
+    assert len(result.outcomes) == 6
+    assert (tmp_path / "tuned").exists() == decided
+    assert result.status is (Status.WON if decided else Status.INTERRUPTED)
+    assert (result.winner is not None and tile(result.winner) == (64, 128)) == decided
 
 
 def test_nothing_works_is_an_error_with_its_causes(tmp_path, capsys):

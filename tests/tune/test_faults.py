@@ -43,14 +43,10 @@ def outcomes(result):
     return {tuple(each.candidate.config.values()): each.result for each in result.outcomes}
 
 
-def own_workers(other_than=b""):
-    """Process ids of the workers of this process, less those that have an option."""
+def own_workers():
+    """Process id -> command line of the workers of this process."""
     parent = str(os.getpid()).encode()
-    return [
-        pid
-        for pid, words in workers()
-        if b"--parent" in words and words[words.index(b"--parent") + 1] == parent and other_than not in words[:-1]
-    ]
+    return {pid: words for pid, words in workers() if words[words.index(b"--parent") + 1] == parent}
 
 
 def state(pid):
@@ -58,15 +54,16 @@ def state(pid):
 
 
 class KillsAWorker(Told):
-    """Kills the measuring worker between two candidates, as the system might."""
+    """Kills what is not compiling between two candidates, as the system might."""
 
     def outcome(self, candidate, result, note=""):
         super().outcome(candidate, result, note)
         if len(self.outcomes) == 2:
-            for pid in own_workers(b"--background"):
-                os.kill(pid, signal.SIGKILL)
-                while state(pid) != "Z":
-                    time.sleep(0.01)
+            for pid, words in own_workers().items():
+                if b"--background" not in words:
+                    os.kill(pid, signal.SIGKILL)
+                    while state(pid) != "Z":
+                        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
