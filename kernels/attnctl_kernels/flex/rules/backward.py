@@ -50,9 +50,7 @@ def sparse_block_is_not_whole_backward_tiles(case: Case) -> Iterator[Violation]:
     sizes = {each.name: int(getattr(tile, each.name.lower())) for each in BACKWARD}
     if block is not None:
         yield from _own_tile(case, block)
-        yield from (
-            _stray(case, each, sizes[each.name], block) for each in BACKWARD if _strays(case, each, sizes, block)
-        )
+        yield from (_stray(case, each, sizes, block) for each in BACKWARD if _strays(case, each, sizes, block))
     for outer, inner in _NESTED:
         if sizes[outer] % sizes[inner]:
             shared = gcd(sizes[outer], block[_BY_NAME[inner].side]) if block else sizes[outer]
@@ -76,7 +74,10 @@ def _own_tile(case: Case, block: SparseBlock) -> Iterator[Violation]:
         f"inductor's own tiles of {own.block_m1}x{own.block_n1} and {own.block_m2}x{own.block_n2} do not fit "
         f"sparse blocks of {block[ROWS]}x{block[KEYS]}: no backward kernel is left"
     )
-    yield Violation("sparse_block", message, tuple(fixes))
+    if case.version == tiles.OLD and case.problem.seqlen_q < tiles.DECODE_BELOW:  # the query block is what it is
+        yield Violation("sparse_block", message, (), f"pad the queries to {tiles.DECODE_BELOW}, or use torch 2.13")
+    else:
+        yield Violation("sparse_block", message, tuple(fixes))
 
 
 def _fits(block: SparseBlock, tile: tuple[int, ...], version: str) -> bool:
@@ -90,14 +91,19 @@ def _strays(case: Case, option: Side, sizes: dict[str, int], block: SparseBlock)
     return is_given(case, option.name) and block[option.side] % sizes[option.name] != 0
 
 
-def _stray(case: Case, option: Side, value: int, block: SparseBlock) -> Violation:
-    size = block[option.side]
-    whole = -(-size // value) * value
-    pair = (whole, block[KEYS]) if option.side == ROWS else (block[ROWS], whole)
-    fitting = largest_tile(size)
-    fixes = [Fix(field(case, option.name), fitting)] if fitting else []
+def _stray(case: Case, option: Side, sizes: dict[str, int], block: SparseBlock) -> Violation:
+    value, size = sizes[option.name], block[option.side]
+    outer = {inner: outer for outer, inner in _NESTED}.get(option.name)
+    fixes = []
+    fitting = largest_tile(gcd(size, sizes[outer]) if outer else size)
+    if fitting:
+        fixes.append(Fix(field(case, option.name), fitting))
+    if not outer or sizes[outer] % value == 0:
+        whole = -(-size // value) * value
+        pair = (whole, block[KEYS]) if option.side == ROWS else (block[ROWS], whole)
+        fixes.append(Fix("sparse_block", pair, REBUILD))
     message = f"{option.name} {value} does not divide {option.what} blocks of {size}: wrong gradients"
-    return Violation(field(case, option.name), message, (*fixes, Fix("sparse_block", pair, REBUILD)))
+    return Violation(field(case, option.name), message, tuple(fixes), "" if fixes else f"use {option.name} 16")
 
 
 @rule(
