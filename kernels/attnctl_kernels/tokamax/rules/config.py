@@ -48,10 +48,10 @@ def _positive(case: Case, names: tuple[str, ...]) -> Iterator[Violation]:
     passes=("forward",),
     why="a warp group multiplies 64 rows, and 64 16-bit elements fill one swizzled row",
     upstream=(
-        "Input should be a multiple of 64",
-        "Input should be greater than 0",
-        "Unexpected keyword argument",
-        "Extra inputs are not permitted",
+        "tokamax … Input should be a multiple of 64",
+        "tokamax … Input should be greater than 0",
+        "tokamax … Unexpected keyword argument",
+        "tokamax … Extra inputs are not permitted",
     ),
 )
 def forward_config_invalid(case: Case) -> Iterator[Violation]:
@@ -234,7 +234,7 @@ def keys_cannot_be_split(case: Case) -> Iterator[Violation]:
     passes=("backward",),
     why="the backward kernels multiply 64 rows at a time too, and have one set of outputs",
     upstream=(
-        "Unexpected config: {}",
+        "tokamax … Unexpected config: {}",
         "SM90 config required for sm90 GPUs.",
         "`normalize_output=False` not supported.",
         "`return_residuals` not supported.",
