@@ -252,7 +252,10 @@ def mask_on_another_device(case: Case) -> Iterator[Violation]:
     "FLEX-025",
     versions=(tiles.OLD,),
     why="torch 2.5 rounds the lengths up to whole blocks and asks mask_mod about tokens that do not exist",
-    upstream=("index {} is out of bounds for dimension {} with size {}", "index out of bounds"),
+    upstream=(
+        "flex_attention … index {} is out of bounds for dimension {} with size {}",
+        "flex_attention … index out of bounds",
+    ),
 )
 def mask_looks_up_beyond_the_end(case: Case) -> Iterator[Violation]:
     """A mask that looks up a table is built for lengths that are not multiples of the block (torch 2.5).
