@@ -124,8 +124,7 @@ VALUES = st.one_of(
 @given(data=st.data())
 def test_a_message_is_found_in_noise_in_every_dress(data):
     code, text = data.draw(st.sampled_from(MESSAGES))
-    listed = "{}, {}" in text  # a shape in such a list would be taken apart
-    values = [data.draw(NUMBERS if listed else VALUES) for _ in range(text.count("{}"))]
+    values = [data.draw(VALUES) for _ in range(text.count("{}"))]
     frames, message = rendered(text, values)
     message = f"NotImplementedError: {message}"
     prefix = data.draw(st.sampled_from(PREFIXES))
@@ -146,7 +145,7 @@ def test_ordinary_logs_hold_no_message(path):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(max_size=2000))
+@given(st.lists(st.characters(), max_size=2000).map("".join))
 def test_random_text_holds_no_message(text):
     assert found(text) == []
 

@@ -78,7 +78,7 @@ class Template:
             literal = self.literals[number]
             if number >= len(begins):
                 start = place
-                place = text.find(literal, start, start + VALUE_CHARS + len(literal))
+                place = _find(literal, text, start)
                 if place < 0:
                     return self._cut_in_value(window, begins[0], start, values, weight)
                 values.append(text[start:place])
@@ -134,6 +134,18 @@ def _names(parts: list[str]) -> Iterator[str]:
     for part in parts[:-1]:
         named = _NAMED.search(part)
         yield named[1] if named else ""
+
+
+def _find(literal: str, text: str, start: int) -> int:
+    """Where ``literal`` comes next, not inside the brackets of the value before it; below 0: not near enough."""
+    end = start + VALUE_CHARS + len(literal)
+    first = place = text.find(literal, start, end)
+    while place >= 0:
+        value = text[start:place]
+        if value.count("(") + value.count("[") <= value.count(")") + value.count("]"):
+            return place
+        place = text.find(literal, place + 1, end)
+    return first
 
 
 def _common(literal: str, text: str, place: int) -> int:
