@@ -120,7 +120,7 @@ class Template:
 
 def parse(text: str) -> Template:
     """``Rule.upstream`` -> template. A full stop at the end may be missing in what people paste."""
-    *witnesses, message = [part for part in map(str.strip, text.split("\u2026")) if part]
+    *witnesses, message = [part for part in map(str.strip, text.split("\u2026")) if part] or [""]
     parts = message.rstrip(".").split("{}")
     return Template(
         text=text,
