@@ -168,7 +168,7 @@ def cases(draw):
     options = dict.fromkeys(("BLOCK_M", "BLOCK_N", "fwd_BLOCK_M", "fwd_BLOCK_N"), tile)
     options |= dict.fromkeys((f"bwd_BLOCK_{name}" for name in ("M1", "N1", "M2", "N2")), tile)
     options |= {"num_warps": st.sampled_from([3, 4, 8, 64]), "num_stages": st.integers(0, 5)}
-    options["BACKEND"] = st.sampled_from(["AUTO", "TRITON", "FLASH", "TRITON_DECODE", "cuda"])
+    options["BACKEND"] = st.sampled_from(["AUTO", "TRITON", "FLASH", "FLASH", "FLASH", "TRITON_DECODE", "cuda"])
     switches = ("max_autotune", "dynamic", "compiled", "return_lse", "return_max_scores", "deterministic")
     switches += ("FORCE_USE_FLEX_ATTENTION", "OUTPUT_MAX", "captured_scalars", "needs_lse_grad", "sliced_mask")
     switches += ("separate_full_blocks", "compute_dq_write_order", "captured_tensors_need_grad", "enable_gqa")

@@ -41,13 +41,16 @@ def sparse_block_is_not_whole_tiles(case: Case) -> Iterator[Violation]:
     faults = [
         f"{each.what} blocks of {block[each.side]} are not a multiple of {each.name} {limit}" for each, limit in wrong
     ]
-    fixes = list(rebuilt(block, *limits))
+    own_size = case.version == tiles.OLD and case.problem.seqlen_q < tiles.DECODE_BELOW  # whatever the profile says
+    fixes = [] if own_size else list(rebuilt(block, *limits))
     fitting = [(each, largest_tile(block[each.side])) for each, _ in wrong]
     advice = ""
     if len(wrong) == 1:
         fixes += [Fix(field(case, each.name), value) for each, value in fitting if value]
     elif all(value for _, value in fitting):
         advice = " with ".join(f"{each.name} {value}" for each, value in fitting)
+    if own_size and not advice:
+        advice = f"pad the queries to {tiles.DECODE_BELOW}, or use torch 2.13"
     yield Violation("sparse_block", " and ".join(faults), tuple(fixes), advice)
 
 

@@ -10,6 +10,7 @@ from attnctl_kernels.tokamax.resources import SWIZZLE
 from attnctl_kernels.tokamax.values import (
     BLACKWELL,
     HOPPER,
+    TILES,
     has_k_range,
     implementation,
     is_causal,
@@ -67,9 +68,10 @@ def forward_config_invalid(case: Case) -> Iterator[Violation]:
     if implementation(case) != "mosaic":
         return
     yield from _granule(case, _BLOCKS)
-    yield from _positive(case, _COUNTS)
-    for name, arches in _OF_ARCH.items():
-        if name in case.config and on_mosaic(case) and case.arch not in arches:
+    foreign = {name: arches for name, arches in _OF_ARCH.items() if on_mosaic(case) and case.arch not in arches}
+    yield from _positive(case, tuple(name for name in _COUNTS if name not in foreign))
+    for name in foreign:
+        if name in case.config:
             message = f"there is no {name} on {case.arch}"
             yield Violation(f"config.{name}", message, (Fix(f"config.{name}", value=None),))
 
@@ -177,8 +179,8 @@ def copy_narrower_than_a_row(case: Case) -> Iterator[Violation]:
 
 def _splits(case: Case, unit: int) -> Iterator[Violation]:
     splits, pair = number(case, "num_tma_splits"), 2 if value(case, "collective") else 1
-    if not on_mosaic(case) or not splits or splits * pair == 1:
-        return
+    if not on_mosaic(case) or not splits or splits * pair == 1 or case.given.isdisjoint(TILES):
+        return  # without any Config the heuristics choose, and know what they do
     dims = {
         "head_dim": up(case.problem.head_dim, SWIZZLE),
         "head_dim_v": up(case.problem.head_dim_v, SWIZZLE * pair),
@@ -254,7 +256,8 @@ def backward_config_invalid(case: Case) -> Iterator[Violation]:
     if implementation(case) != "mosaic":
         return
     yield from _granule(case, _VJP_BLOCKS)
-    yield from _positive(case, ("num_stages", "compute_wgs", "residual_stages"))
+    counts = ("num_stages", "compute_wgs")
+    yield from _positive(case, counts if case.arch in HOPPER else (*counts, "residual_stages"))
     if "residual_stages" in case.given and case.arch in HOPPER:
         name = "config.residual_stages"
         yield Violation(name, "residual_stages makes it a Config for sm_100", (Fix(name, value=None),))
