@@ -1,0 +1,67 @@
+"""Sweeps recorded on an H200, replayed: the decisions are those on disk, without a GPU."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from attnctl.cli.app import run
+from attnctl.profile.load import load
+from attnctl.profile.lookup import Hit, lookup
+from attnctl.profile.problems import tasks
+from attnctl.tune.finals import ranked
+from attnctl.tune.journal import read
+from attnctl_kernels.contract import Outcome
+
+ROOT = Path(__file__).parents[2]
+JOURNALS = sorted((ROOT / "tests/data/journals").glob("*.jsonl.gz"))
+NAMES = [path.name.removesuffix(".jsonl.gz") for path in JOURNALS]
+DEVICE = "nvidia_h200"
+
+
+def stored(name):
+    """The tuned config of the one problem in a profile."""
+    loaded = load(ROOT / "profiles" / f"{name}.yaml")
+    (task,) = tasks(loaded.profile)
+    return lookup(loaded, task, DEVICE)
+
+
+def replay(name, folder, capsys, *options):
+    """The JSON of a replay that knows of no tuned profile, as the recorded sweep did."""
+    profile = shutil.copy(ROOT / "profiles" / f"{name}.yaml", folder)
+    journal = ROOT / "tests/data/journals" / f"{name}.jsonl.gz"
+    assert run(["tune", str(profile), "--replay", str(journal), "--format", "json", *options]) == 0
+    (task,) = json.loads(capsys.readouterr().out)["tasks"]
+    return task
+
+
+def test_five_sweeps_are_recorded():
+    assert set(NAMES) == {"document-8k-gqa", "ranker-8k", "ranker-8k-short", "window-8k-d256", "window-8k-d64"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replay_decides_as_the_sweep_did(name, tmp_path, capsys):
+    task = replay(name, tmp_path, capsys)
+    found = stored(name)
+    assert isinstance(found, Hit)
+    assert task["winner"]["config"] == found.candidate.config
+    assert task["winner"]["sparse_block"] == list(found.candidate.sparse_block)
+    assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=NAMES)
+def test_rules_foresaw_every_failure_and_dropped_nothing_that_ran(path, tmp_path, capsys):
+    recorded = read(path)
+    assert {each.result.outcome for each in recorded.outcomes.values()} == {Outcome.OK}
+    task = replay(path.name.removesuffix(".jsonl.gz"), tmp_path, capsys)
+    dropped = sum(each["count"] for each in task["dropped"])
+    assert len(recorded.outcomes) + dropped == task["space"] == 108
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_strategy_measures_no_more_than_it_was_asked_for(name, tmp_path, capsys):
+    task = replay(name, tmp_path, capsys, "--strategy", "random:samples=8,seed=1")
+    best = ranked(list(read(ROOT / "tests/data/journals" / f"{name}.jsonl.gz").outcomes.values()))[0]
+    assert sum(task["outcomes"].values()) <= 8 + 2  # and the default, and the incumbent
+    assert min(each["median_us"] for each in task["ranking"]) >= best.result.timing.median_us
