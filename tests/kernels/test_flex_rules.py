@@ -223,3 +223,25 @@ def test_every_fix_makes_its_rule_pass(case):
 def test_resources_agree_with_the_rules(case):
     over = any(each.headroom < 0 for each in FAMILY.resources(case))
     assert over == bool(found(case).keys() & {"FLEX-021", "FLEX-022"})
+
+
+@pytest.mark.parametrize("window", [100, 200, 255, 256, 300, 512, 1000])
+def test_promise_of_contiguous_blocks_against_the_lists(window):
+    """The lists of `create_block_mask` at 2048 tokens in blocks of 128."""
+    pytest.importorskip("torch")
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    lists = create_block_mask(lambda b, h, q, k: (q >= k) & (q - k < window), 1, 1, 2048, 2048, "cpu")
+    gaps = any(
+        listed[step + 1] - listed[step] != 1
+        for counts, indices in (
+            (lists.kv_num_blocks, lists.kv_indices),
+            (lists.full_kv_num_blocks, lists.full_kv_indices),
+        )
+        for count, listed in zip(counts[0, 0].tolist(), indices[0, 0].tolist(), strict=True)
+        for step in range(count - 1)
+    )
+    case = case_of(
+        seqlen_q=2048, mask=Mask(pattern="sliding_window", window=window), written={"BLOCKS_ARE_CONTIGUOUS": True}
+    )
+    assert ("FLEX-029" in errors(case)) is gaps
