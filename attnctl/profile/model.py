@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from attnctl_kernels.contract import Dtype, Mask, PassName, SparseBlock
+from attnctl_kernels.contract import Dtype, LengthArray, Mask, PassName, SparseBlock
 
 MAX_PROBLEMS = 10_000
 BUDGET_PATTERN = r"^[1-9][0-9]*(s|m|h)$"
@@ -65,6 +65,7 @@ class ProblemSection(Section):
     softmax_scale: Annotated[float, Field(gt=0)] | None = None
     dtype_kv: Dtype | None = None
     batch_size_kv: PositiveInt | None = None
+    varlen: tuple[LengthArray, ...] | None = None
 
 
 class SparseBlocks(Section):
@@ -83,6 +84,29 @@ class LayoutSection(Section):
     seqlen_k: PositiveInt | None = None
     batch_size: PositiveInt | None = None
     num_heads: PositiveInt | None = None
+    index_width: PositiveInt | None = None
+    index_dtype: str | None = None
+    has_full_blocks: bool | None = None
+    max_index: Annotated[int, Field(ge=0)] | None = None
+    max_count: Annotated[int, Field(ge=0)] | None = None
+    ascending: bool | None = None
+    has_duplicates: bool | None = None
+    cu_total_m_blocks: bool | None = None
+    cu_block_idx_offsets: bool | None = None
+    dq_write_order: bool | None = None
+    dq_write_order_full: bool | None = None
+    spt: bool | None = None
+    backward_arrays: bool | None = None
+    num_n_blocks: PositiveInt | None = None
+    backward_index_width: PositiveInt | None = None
+    cu_seqlens_dtype: str | None = None
+    cu_seqlens_length: PositiveInt | None = None
+    seqused_length: PositiveInt | None = None
+    page_table_dtype: str | None = None
+    page_table_rows: PositiveInt | None = None
+    out_dtype: str | None = None
+    out_strides: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+    lse_dtype: str | None = None
 
 
 class GateSection(Section):

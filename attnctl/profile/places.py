@@ -18,6 +18,8 @@ _TAKEN_FROM = {
     "head_dim_v": ("head_dim",),
 }
 
+_LENGTHS = ("seq_len", "seqlen_q", "seqlen_k")  # which may list one value per problem
+
 
 def parse_field(field: str) -> FieldPath:
     """``problem.seq_len[1]`` -> ``("problem", "seq_len", 1)``."""
@@ -60,7 +62,8 @@ def source_path(document: Document, field: str, index: int | None, pass_name: st
         name = str(rest[0])
         for other in (name, *_TAKEN_FROM.get(name, ())):
             if ("problem", other) in document.values:
-                return _element(document, ("problem", other, *rest[1:]), index)
+                path = ("problem", other, *rest[1:])
+                return _element(document, path, index) if other in _LENGTHS else path
     elif head == "config" and rest and not flat_config and rest[0] not in ("forward", "backward"):
         return ("config", pass_name, *rest)
     elif head == "sparse_block" and ("sparse_block", pass_name) in document.values:

@@ -28,6 +28,7 @@ def problems(profile: Profile, seq_lens: Sequence[int] = ()) -> tuple[Problem, .
             softmax_scale=section.softmax_scale,
             dtype_kv=section.dtype_kv,
             batch_size_kv=section.batch_size_kv,
+            varlen=section.varlen,
         )
         for seqlen_q, seqlen_k in _lengths(profile, seq_lens)
     )

@@ -33,6 +33,9 @@ Dtype = Literal["float16", "bfloat16", "float32"]
 Scalar = int | float | bool | str
 Config = Mapping[str, Scalar]
 SparseBlock = tuple[int, int]
+LengthArray = Literal["cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"]
+
+TARGET_VARIABLE = "ATTNCTL_TARGET_ARCH"  # compile workers, which see no device: the arch that they compile for
 
 DTYPE_BYTES: Mapping[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
 
@@ -75,7 +78,7 @@ class Mask(Frozen):
     rows: tuple[tuple[int, ...], ...] | None = None  # blocks: per query block, the key blocks that it sees
 
 
-_LATER = ("dtype_kv", "batch_size_kv")
+_LATER = ("dtype_kv", "batch_size_kv", "varlen")
 
 
 class Problem(Frozen):
@@ -93,6 +96,7 @@ class Problem(Frozen):
     softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
     dtype_kv: Dtype | None = None  # of keys and values; None: dtype. Only families with ``kv_may_differ`` take it
     batch_size_kv: int | None = None  # likewise
+    varlen: tuple[LengthArray, ...] | None = None  # arrays that say how long each sequence is; None: all are full
 
     @model_serializer(mode="wrap")
     def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -166,6 +170,29 @@ class Layout:
     seqlen_k: int | None = None  # keys that they were built for
     batch_size: int | None = None  # first dimension of the arrays
     num_heads: int | None = None  # second dimension of the arrays
+    index_width: int | None = None  # last dimension of the indices
+    index_dtype: str | None = None
+    has_full_blocks: bool | None = None  # whether full blocks have lists of their own
+    max_index: int | None = None  # largest block number that is listed
+    max_count: int | None = None  # longest list
+    ascending: bool | None = None  # whether every list is in ascending order
+    has_duplicates: bool | None = None  # whether a block is listed twice, also once as full and once as partial
+    cu_total_m_blocks: bool | None = None  # these four: whether the array is there
+    cu_block_idx_offsets: bool | None = None
+    dq_write_order: bool | None = None
+    dq_write_order_full: bool | None = None
+    spt: bool | None = None  # the order that dq_write_order was built for
+    backward_arrays: bool | None = None  # whether the backward pass has arrays of its own
+    num_n_blocks: int | None = None  # rows of the backward arrays: blocks of keys
+    backward_index_width: int | None = None
+    cu_seqlens_dtype: str | None = None
+    cu_seqlens_length: int | None = None
+    seqused_length: int | None = None
+    page_table_dtype: str | None = None
+    page_table_rows: int | None = None
+    out_dtype: str | None = None  # of an output that the caller brings
+    out_strides: tuple[int, ...] | None = None  # in elements
+    lse_dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +244,7 @@ class Family(ABC):
     extra: ClassVar[str] = "tune"  # the optional dependency group that brings the kernel
     tunable: ClassVar[bool] = True  # False: rules only
     kv_may_differ: ClassVar[bool] = False  # True: takes a problem's ``dtype_kv`` and ``batch_size_kv``
+    varlen: ClassVar[bool] = False  # True: takes a problem's ``varlen``
 
     @abstractmethod
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
@@ -248,6 +276,10 @@ class Family(ABC):
         """Orders the queue, cheapest first; only comparisons within one task mean anything."""
         return 0.0
 
+    def cannot_run(self, case: Case) -> str | None:
+        """What the launcher would have to ignore in ``case``, as one clause; None: it runs what is written."""
+        return None
+
     def rules(self) -> Sequence[Rule]:
         """The family's rules: every :class:`Rule` in its ``spec`` and ``rules`` modules."""
         from attnctl_kernels.rule import rules_of_family  # noqa: PLC0415 - rule.py imports this module
@@ -268,7 +300,8 @@ class Compiled(Frozen):
 
     seconds: float
     binary: str | None = None  # hash of the device code, so that identical binaries are measured once
-    resources: dict[str, int] = {}  # registers, spill_bytes, smem_bytes, ... as the compiler reports them
+    resources: dict[str, int] = {}  # registers, local_bytes, smem_bytes, ... as the compiler reports them
+    cached: bool = False  # it was on disk already; ``seconds`` is what finding it took
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +361,10 @@ class OutOfResources(Exception):
 
 class CompileError(Exception):
     """A launcher raises this when tracing or compiling a candidate fails."""
+
+
+class NotCompilable(CompileError):
+    """A launcher raises this for a pass or an arch that it compiles nothing for: no fault of the candidate."""
 
 
 def join_words(values: Iterator[Any] | Sequence[Any], conjunction: str = "or") -> str:

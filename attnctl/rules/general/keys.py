@@ -1,4 +1,4 @@
-"""Keys and values that differ from the queries in more than their length."""
+"""Keys and values that differ from the queries in more than their length, and sequences that differ in theirs."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def keys_unlike_queries(case: Case) -> Iterator[Violation]:
         if value not in (None, wanted):
             message = f"{name} {value} differs from {of_queries} {wanted}, which {case.family} does not take"
             yield Violation(f"problem.{name}", message, (Fix(f"problem.{name}", wanted),))
+
+
+@rule("G005", why="the kernel would read the padding as if it were tokens")
+def ragged_batch_not_taken(case: Case) -> Iterator[Violation]:
+    """Sequences of different lengths in one batch, and the family has no way to take them.
+
+    What: `problem.varlen` is left out unless the family takes a ragged batch; fa4 does.
+
+    Why: Arrays such as `cu_seqlens_q` say where each sequence begins. A kernel without them sees one long sequence, or
+    padding: of two sequences of 1000 and 24 tokens in rows of 1024, a thousand tokens of the second are padding.
+
+    Fix: Leave `varlen` out and mask the padding (`pattern: document` for sequences behind each other); or `family:
+    fa4`.
+    """
+    if case.problem.varlen and not get_family(case.family).varlen:
+        message = f"varlen {', '.join(case.problem.varlen)} is not taken by {case.family}"
+        yield Violation("problem.varlen", message, (Fix("problem.varlen", None),), "mask the padding instead")

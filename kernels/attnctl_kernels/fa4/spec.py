@@ -51,6 +51,7 @@ class Fa4(Family):
     )
     passes: ClassVar[tuple[PassName, ...]] = ("forward", "backward")
     extra: ClassVar[str] = "fa4"
+    varlen: ClassVar[bool] = True
 
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
         return ForwardConfig if pass_name == "forward" else BackwardConfig  # noqa: S105 - not a password
