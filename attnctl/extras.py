@@ -16,11 +16,16 @@ def install_command(extra: str) -> str:
 
 
 def missing(extra: str, distribution: str = "attnctl") -> tuple[str, ...]:
-    """Packages of ``extra`` that are not installed, sorted; those of extras that it includes count too."""
+    """Packages of ``extra`` that are not installed, sorted; those of extras that it includes count too.
+
+    Nothing where ``distribution`` runs from a source tree: it has no metadata that would name them.
+    """
     return tuple(sorted({name for name in _packages(extra, distribution) if not _installed(name)}))
 
 
 def _packages(extra: str, distribution: str) -> Iterator[str]:
+    if not _installed(distribution):
+        return
     for requirement in metadata.requires(distribution) or ():
         match = _REQUIREMENT.match(requirement)
         if match is None or match[3] != extra:

@@ -138,3 +138,7 @@ def test_missing_packages_are_those_of_included_extras_too(tmp_path, monkeypatch
     importlib.invalidate_caches()
     assert extras.missing("fa4", "demo") == ("another_one", "demo-kernel")
     assert extras.missing("tune", "demo") == ()
+
+
+def test_source_tree_without_metadata_lacks_nothing_that_it_could_name():
+    assert extras.missing("tune", "no-such-distribution") == ()
