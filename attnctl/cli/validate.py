@@ -13,14 +13,14 @@ from typing import Annotated
 
 import typer
 
-from attnctl.cli.options import Profiles, SeqLens
+from attnctl.cli.options import LengthRanges, Profiles, parse_lengths
 from attnctl.errors import ExitCode
 from attnctl.report import get_renderer, renderer_names, summarize
 
 
 def validate(
     paths: Profiles,
-    seq_len: SeqLens = None,
+    seq_len: LengthRanges = None,
     arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Instead of the profile's arch: sm_90, ...")] = None,
     format: Annotated[  # noqa: A002 - the option's name
         str, typer.Option("--format", metavar="NAME", help=f"One of: {', '.join(renderer_names())}.")
@@ -31,7 +31,10 @@ def validate(
     from attnctl.rules.check import check_profile  # noqa: PLC0415
 
     renderer = get_renderer(format)
-    reports = [check_profile(path, seq_lens=seq_len or (), arch=arch) for path in profile_paths(paths)]
+    lengths = parse_lengths(seq_len or ())
+    reports = [
+        check_profile(path, seq_lens=lengths.values, arch=arch, by_length=lengths.many) for path in profile_paths(paths)
+    ]
     renderer.render(reports, sys.stdout)
     sys.stdout.flush()  # before the summary, where both streams meet
     summary = summarize(reports)

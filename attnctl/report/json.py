@@ -4,6 +4,8 @@
     1.
 ``files``
     One per profile: ``path``, ``problems`` (how many concrete attention calls it holds), ``errors``, ``warnings``.
+    With many ``--seq-len`` also ``lengths``: per length ``length``, ``supported`` and ``findings`` (places in the list
+    ``findings``).
 ``findings``
     ``code``, ``name``, ``severity`` (``error`` or ``warning``), ``path``, ``line`` and ``column`` (from 1; 0: the
     whole file), ``field``, ``message``, ``why``, ``fix``, ``fixes`` (``field``, ``value``, ``price`` each),
@@ -15,10 +17,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, TextIO
 
 from attnctl.report import summarize
+from attnctl.report._lengths import supported
 
 if TYPE_CHECKING:
     from attnctl.rules.check import Report
@@ -33,8 +37,9 @@ def render(reports: Sequence[Report], out: TextIO) -> None:
             "problems": report.problem_count,
             "errors": report.errors,
             "warnings": report.warnings,
+            **_lengths(report, first),
         }
-        for report in reports
+        for report, first in zip(reports, _first_findings(reports), strict=True)
     ]
     document = {
         "version": VERSION,
@@ -44,3 +49,19 @@ def render(reports: Sequence[Report], out: TextIO) -> None:
     }
     json.dump(document, out, indent=2)
     out.write("\n")
+
+
+def _first_findings(reports: Sequence[Report]) -> Iterator[int]:
+    """Where each report's findings start in the list of all."""
+    return accumulate((len(report.findings) for report in reports[:-1]), initial=0) if reports else iter(())
+
+
+def _lengths(report: Report, first: int) -> dict[str, object]:
+    if report.by_length is None:
+        return {}
+    index = {id(finding): first + number for number, finding in enumerate(report.findings)}
+    rows = [
+        {"length": length, "supported": supported(findings), "findings": [index[id(each)] for each in findings]}
+        for length, findings in report.by_length.items()
+    ]
+    return {"lengths": rows}

@@ -1,10 +1,11 @@
-"""One line per finding: ``path:line:col: error CODE fault; why. Fix: values``."""
+"""One line per finding: ``path:line:col: error CODE fault; why. Fix: values``; of many lengths, a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from attnctl.report._lengths import length_table
 from attnctl.report._terminal import has_colour, one_line, paint
 from attnctl.rules.finding import Finding
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 def render(reports: Sequence[Report], out: TextIO) -> None:
     colour = has_colour(out)
     for report in reports:
+        if report.by_length:
+            out.writelines(f"{one_line(each)}\n" for each in length_table(str(report.path), report.by_length))
+            continue
         out.writelines(line(finding, colour=colour) + "\n" for finding in report.findings)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnctl.profile.load import Loaded, load
@@ -17,6 +17,7 @@ from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Fix, Rule, Severity, Violation, check
 
 Broken = tuple[Rule, Violation]
+MOST_LENGTHS = 16  # that a message lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Report:
     findings: tuple[Finding, ...]
     problem_count: int = 0
     case_count: int = 0
+    by_length: Mapping[int, tuple[Finding, ...]] | None = None  # where asked for: every length, and what it breaks
 
     @property
     def errors(self) -> int:
@@ -54,16 +56,20 @@ def check_case(case: Case) -> list[Broken]:
     return general + of_family
 
 
-def check_profile(path: Path, *, seq_lens: Sequence[int] = (), arch: str | None = None) -> Report:
+def check_profile(
+    path: Path, *, seq_lens: Sequence[int] = (), arch: str | None = None, by_length: bool = False
+) -> Report:
     """Load ``path`` and check every problem and pass; ``seq_lens`` and ``arch`` replace what the file says.
+
+    ``by_length`` sorts the findings by the length that they are about, too.
 
     Raises:
         UsageError: there is no such file, or it may not be read.
     """
-    return check_loaded(load(path, seq_lens=seq_lens), arch=arch)
+    return check_loaded(load(path, seq_lens=seq_lens), arch=arch, by_length=by_length)
 
 
-def check_loaded(loaded: Loaded, *, arch: str | None = None) -> Report:
+def check_loaded(loaded: Loaded, *, arch: str | None = None, by_length: bool = False) -> Report:
     """Check a profile that is loaded already."""
     profile = loaded.profile
     if profile is None:
@@ -78,7 +84,20 @@ def check_loaded(loaded: Loaded, *, arch: str | None = None) -> Report:
             count += 1
             for rule, violation in broken:
                 found.add(index, case, rule, violation)
-    return Report(loaded.path, profile, found.findings(concrete), len(concrete), count)
+    merged = found.findings(concrete)
+    lengths = _by_length(merged, concrete) if by_length else None
+    return Report(loaded.path, profile, tuple(each for each, _ in merged), len(concrete), count, lengths)
+
+
+def _by_length(
+    merged: Sequence[tuple[Finding, tuple[int, ...]]], concrete: Sequence[Problem]
+) -> dict[int, tuple[Finding, ...]]:
+    """Findings of each query length."""
+    found: dict[int, list[Finding]] = {problem.seqlen_q: [] for problem in concrete}
+    for finding, indices in merged:
+        for length in dict.fromkeys(concrete[index].seqlen_q for index in indices):
+            found[length].append(finding)
+    return {length: tuple(findings) for length, findings in found.items()}
 
 
 def _check_problem(profile: Profile, problem: Problem) -> Iterator[tuple[Case, list[Broken]]]:
@@ -122,21 +141,26 @@ class _Merged:
         group.passes[case.pass_name] = None
 
     def locate(self, field: str, index: int, pass_name: PassName) -> tuple[str, int, int]:
-        """Only lengths have a place per problem, so thousands of problems share most places."""
-        key = (field, index if field.startswith("problem.") else None, pass_name)
+        """Only lengths of the file have a place per problem, so thousands of problems share most places."""
+        own = index if field.startswith("problem.") and not self.loaded.seq_lens else None
+        key = (field, own, pass_name)
         if key not in self.places:
             self.places[key] = self.loaded.locate(field, index, pass_name)
         return self.places[key]
 
-    def findings(self, concrete: Sequence[Problem]) -> tuple[Finding, ...]:
-        merged = [
-            _about(self._finding(group), [concrete[index] for index in group.indices], group.passes, len(concrete))
-            for group in self.groups.values()
-        ]
-        return tuple(sorted(merged, key=lambda each: (each.line, each.column, each.code)))
+    def findings(self, concrete: Sequence[Problem]) -> list[tuple[Finding, tuple[int, ...]]]:
+        """In the order of the file, each with the problems that it is about."""
+        merged = []
+        for group in self.groups.values():
+            affected = [concrete[index] for index in group.indices]
+            merged.append((self._finding(group, affected, len(concrete)), tuple(group.indices)))
+        return sorted(merged, key=lambda each: (each[0].line, each[0].column, each[0].code))
 
-    def _finding(self, group: _Group) -> Finding:
+    def _finding(self, group: _Group, affected: Sequence[Problem], total: int) -> Finding:
         rule, violation = group.rule, group.violation
+        passes = tuple(group.passes)
+        one = total == 1 or len(affected) == 1
+        lengths = () if one or len(affected) == total else tuple(_lengths(affected))
         field, line, column = self.locate(violation.field, group.index, group.pass_name)
         fixes = tuple(
             Fix(self.locate(each.field, group.index, group.pass_name)[0], each.value, each.price)
@@ -150,22 +174,18 @@ class _Merged:
             line=line,
             column=column,
             field=field,
-            message=violation.message,
+            message=f"{violation.message} (at {_listed(lengths, total)})" if lengths else violation.message,
             why=rule.why,
             fix=fix_sentence(fixes, violation.advice),
             fixes=fixes,
+            problem=affected[0].slug if one and total > 1 else "",
+            lengths=lengths,
+            pass_name=passes[0] if len(passes) == 1 else "",
         )
 
 
-def _about(finding: Finding, affected: Sequence[Problem], passes: Iterable[str], total: int) -> Finding:
-    """Say which problems and pass a finding is about, where it is not about all of them."""
-    names = tuple(passes)
-    pass_name = names[0] if len(names) == 1 else ""
-    if total == 1 or len(affected) == 1:
-        return replace(finding, pass_name=pass_name, problem=affected[0].slug if total > 1 else "")
-    lengths = () if len(affected) == total else tuple(_lengths(affected))
-    message = f"{finding.message} (at {', '.join(lengths)})" if lengths else finding.message
-    return replace(finding, pass_name=pass_name, message=message, lengths=lengths)
+def _listed(lengths: Sequence[str], total: int) -> str:
+    return ", ".join(lengths) if len(lengths) <= MOST_LENGTHS else f"{len(lengths)} of {total} problems"
 
 
 def _lengths(affected: Iterable[Problem]) -> Iterator[str]:
