@@ -71,6 +71,9 @@ def plans(
     assert loaded.profile is not None
     for task in tasks(loaded.profile, loaded.seq_lens):
         case = case_for(loaded, task)
+        ignored = get_family(task.family).cannot_run(case)
+        if ignored:
+            raise UsageError(f"{loaded.path}: cannot be measured as written: {ignored}")
         fixed = loaded.profile.sparse_block_of(task.pass_name)
         plan = _on_disk(loaded, task, case, environment, tuned_root)
         for name in dict.fromkeys(against):

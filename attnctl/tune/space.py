@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from attnctl.errors import UsageError
 from attnctl.profile.candidate import case_of, default_candidate, errors, profile_candidate
 from attnctl_kernels.contract import Candidate, Case, Family, Scalar, SparseBlock, fingerprint
 from attnctl_kernels.families import get_family
@@ -76,6 +77,7 @@ def build(
     default, own = default_candidate(case, sparse_block), profile_candidate(case)
     incumbent = incumbent or own
     values = {**family.space(case.problem, case.pass_name, case.arch), **narrowing(search or {}, family, case)}
+    _refuse_what_cannot_run(case, family, values)
     everything = {each.key: each for each in (default, incumbent, own, *_product(case, family, sparse_block, values))}
     first = {default.key, incumbent.key}
     allowed: list[tuple[bool, float, Candidate]] = []
@@ -91,6 +93,15 @@ def build(
     labels = {each.key: f"c{number}" for number, each in enumerate(everything.values(), start=1)}
     labels |= {incumbent.key: "incumbent", default.key: "default"}
     return Space(case, ordered, tuple(drops), default, incumbent, labels)
+
+
+def _refuse_what_cannot_run(case: Case, family: Family, values: Mapping[str, Sequence[Any]]) -> None:
+    searched = {name: listed[0] for name, listed in values.items() if name != _BLOCK and listed}
+    ignored = family.cannot_run(replace(case, config={**case.config, **searched}))
+    if ignored:
+        raise UsageError(
+            f"{family.name} cannot be tuned as written: {ignored}", "remove it, or measure without attnctl"
+        )
 
 
 def narrowing(search: Mapping[str, Any], family: Family, case: Case) -> dict[str, Sequence[Any]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -279,6 +279,10 @@ class Family(ABC):
     def cannot_run(self, case: Case) -> str | None:
         """What the launcher would have to ignore in ``case``, as one clause; None: it runs what is written."""
         return None
+
+    def kernel_key(self, case: Case) -> Hashable:
+        """Equal for cases of one config that run the same compiled kernel, so that it is compiled once."""
+        return case.problem
 
     def rules(self) -> Sequence[Rule]:
         """The family's rules: every :class:`Rule` in its ``spec`` and ``rules`` modules."""

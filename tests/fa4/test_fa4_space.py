@@ -6,6 +6,8 @@ import pytest
 from fa4_cases import errors, make_case, make_problem
 from pydantic import ValidationError
 
+from attnctl.errors import UsageError
+from attnctl.tune.space import build
 from attnctl_kernels.contract import Mask
 from attnctl_kernels.fa4.spec import FAMILY
 
@@ -87,3 +89,21 @@ def test_cost_falls_with_density():
     ]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < costs[0] / 4
+
+
+@pytest.mark.parametrize("switch", [{"softcap": 30.0}, {"num_splits": 2}, {"causal": True}, {"page_size": 128}])
+def test_switches_that_are_not_passed_are_not_ignored(switch):
+    case = make_case(make_problem(mask=Mask()), **switch)
+    assert f"{next(iter(switch))} is" in FAMILY.cannot_run(case)
+    assert FAMILY.cannot_run(make_case(make_problem(), tile_m=128, tile_n=128)) is None
+
+
+def test_ragged_batches_are_not_ignored():
+    case = make_case(make_problem(varlen=("cu_seqlens_q",)))
+    assert "cu_seqlens_q" in FAMILY.cannot_run(case)
+
+
+def test_a_sweep_over_a_switch_is_refused():
+    case = make_case(make_problem())
+    with pytest.raises(UsageError, match="num_splits is 1, which attnctl does not pass"):
+        build(case, search={"forward": {"num_splits": (1, 2)}})

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
 from attnctl_kernels.fa4 import cost, resources, tiles
+from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
 
 VERSION = "4.0.0b36"
-
-
-class ForwardConfig(BaseModel):
-    """The tile of the forward kernel, and two ways of ordering its work (sm_90 only)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    tile_m: int | None = None
-    tile_n: int | None = None
-    mma_pv_is_rs: bool | None = None
-    intra_wg_overlap: bool | None = None
-
-
-class BackwardConfig(BaseModel):
-    """The tile of the backward kernel, and the query tiles per sparse query block."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    tile_m: int | None = None
-    tile_n: int | None = None
-    subtile_factor: int | None = None
 
 
 class Fa4(Family):
@@ -106,6 +86,18 @@ class Fa4(Family):
         problem = case.problem
         rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
         return -(-rows // int(case.config["tile_m"])) * problem.num_heads_kv * problem.batch_size
+
+    def cannot_run(self, case: Case) -> str | None:
+        """Switches that only other programs pass to the kernel."""
+        if case.problem.varlen:
+            return f"problem.varlen is {', '.join(case.problem.varlen)}, and attnctl has no ragged batches to run"
+        for name, value in case.config.items():
+            if name not in LAUNCHED[case.pass_name] and value is not None:
+                return f"config.{case.pass_name}.{name} is {value}, which attnctl does not pass to the kernel"
+        return None
+
+    def kernel_key(self, case: Case) -> Hashable:
+        return tiles.kernel_key(case.problem, case.config)
 
     def predicted_cost(self, case: Case) -> float:
         return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models(case) else 0.0
