@@ -33,7 +33,7 @@ from attnctl.gpu.protocol import (
     Request,
     Result,
 )
-from attnctl_kernels.contract import Frozen, Outcome
+from attnctl_kernels.contract import TARGET_VARIABLE, Frozen, Outcome
 
 OnPhase = Callable[[Phase], None]
 _R = TypeVar("_R", bound=Frozen)
@@ -254,10 +254,9 @@ def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
     """Arguments and extra environment of a worker for ``hello``; one that opens no device cannot see any either."""
     environ = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": _WAIT_POLICY}
     if hello.device == "none":
-        return ("--family", hello.family, "--background"), environ | {
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        }
+        target = {TARGET_VARIABLE: hello.arch} if hello.arch else {}  # compilers read it before the first request
+        blind = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        return ("--family", hello.family, "--background"), {**environ, **blind, **target}
     return ("--family", hello.family), environ
 
 

@@ -64,6 +64,7 @@ class Server:
         self._extra = FRAMEWORK_EXTRA
         from attnctl.worker.session import Session  # noqa: PLC0415 - imports the framework
 
+        self._extra = family.extra  # kernels are imported late
         self._session = Session(family, launcher, self._announce)
         return self._session.hello(request)
 

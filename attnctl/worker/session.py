@@ -114,6 +114,8 @@ class Session:
         try:
             compiled = self._launcher.compile(request.task, request.candidate)
             result = Result(outcome=Outcome.OK, compiled=compiled)
+        except ModuleNotFoundError:  # a package that is missing is no candidate's fault
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises is the candidate's outcome
             result = failures.as_result(error, "compile", None)
         if result.outcome is not Outcome.OK:

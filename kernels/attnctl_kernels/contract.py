@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 if TYPE_CHECKING:
+    from attnctl_kernels.block_arrays import BlockArrays
     from attnctl_kernels.rule import Rule
 
 PassName = Literal["forward", "backward"]
@@ -193,6 +194,7 @@ class Layout:
     out_dtype: str | None = None  # of an output that the caller brings
     out_strides: tuple[int, ...] | None = None  # in elements
     lse_dtype: str | None = None
+    arrays: BlockArrays | None = None  # the arrays themselves, where a file of them is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,10 @@ class Family(ABC):
         """What the launcher would have to ignore in ``case``, as one clause; None: it runs what is written."""
         return None
 
+    def cannot_compile(self, case: Case) -> str | None:
+        """Why the launcher compiles nothing for ``case`` without a device, as one clause; None: it does."""
+        return None if self.tunable else f"attnctl knows the rules of {self.name}, and has no launcher for it"
+
     def kernel_key(self, case: Case) -> Hashable:
         """Equal for cases of one config that run the same compiled kernel, so that it is compiled once."""
         return case.problem
@@ -365,10 +371,6 @@ class OutOfResources(Exception):
 
 class CompileError(Exception):
     """A launcher raises this when tracing or compiling a candidate fails."""
-
-
-class NotCompilable(CompileError):
-    """A launcher raises this for a pass or an arch that it compiles nothing for: no fault of the candidate."""
 
 
 def join_words(values: Iterator[Any] | Sequence[Any], conjunction: str = "or") -> str:

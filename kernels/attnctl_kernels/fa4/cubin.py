@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +11,21 @@ from dataclasses import dataclass
 _ELF = b"\x7fELF"
 _MACHINE_CUDA = 190
 _NOBITS = 8  # a section type that takes no room in the file
-_REGISTERS, _FRAME_BYTES = 0x2F, 0x11  # attributes of .nv.info
+# Attributes of .nv.info, and what we call them. Local memory is the kernel's own frame: registers that were spilled and
+# arrays that are indexed; the stack has the frames of called functions, too.
+_ATTRIBUTES = {0x2F: "registers", 0x11: "local_bytes", 0x12: "stack_bytes"}
 _SIZED = 4  # an attribute's format: a 16-bit size, then the value
+
+
+# How the host code fills a launch's configuration (x86-64): 1 for the third dimension of the block, and right behind it
+# the bytes of dynamic shared memory, each stored at a displacement from some register.
+_STORED_AT = rb"(?:[\x40-\x43\x45-\x47].|\x44[\x20-\x27].|[\x80-\x83\x85-\x87].{4}|\x84[\x20-\x27].{4})"
+_LAUNCH = re.compile(rb"\xc7" + _STORED_AT + rb"\x01\0\0\0[\x48\x49]\xc7" + _STORED_AT + rb"(.{4})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """The device code in ``data``: its hash, and per kernel the registers and bytes of local memory."""
+    """The device code in an object file: its hash, and what a kernel takes, per thread but for shared memory."""
 
     binary: str
     resources: dict[str, int]
@@ -27,7 +36,10 @@ def read_cubin(data: bytes) -> Cubin | None:
     start = data.find(_ELF)
     while start >= 0:
         if struct.unpack_from("<H", data, start + 18)[0] == _MACHINE_CUDA:
-            return _read(data[start:])
+            cubin = _read(data[start:])
+            if smem_bytes := _dynamic_smem(data[:start]):
+                cubin.resources["smem_bytes"] = smem_bytes
+            return cubin
         start = data.find(_ELF, start + 1)
     return None
 
@@ -40,11 +52,15 @@ def _read(elf: bytes) -> Cubin:
             digest.update(content)
         if name == ".nv.info":
             for attribute, value in _attributes(content):
-                if attribute == _REGISTERS:
-                    resources["registers"] = value
-                elif attribute == _FRAME_BYTES:
-                    resources["local_bytes"] = value
+                if attribute in _ATTRIBUTES:
+                    resources[_ATTRIBUTES[attribute]] = value
     return Cubin(digest.hexdigest(), resources)
+
+
+def _dynamic_smem(host: bytes) -> int | None:
+    """What the one launch in the host code asks for; None where it is not written as expected."""
+    sizes = {struct.unpack("<I", found[1])[0] for found in _LAUNCH.finditer(host)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Compile and call flash-attn-4's forward kernel on sm_90. Worker processes only.
+"""Compile flash-attn-4's kernels, and call its forward kernel on sm_90. Worker processes only.
 
 Every pattern but ``dense`` runs as an element predicate plus block lists, also where the kernel has a native form
 (``causal``, a window): a candidate then means the same for every mask. ``compile`` and ``bind`` reach the kernel
@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from attnctl_kernels import masks
-from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, OutOfResources, Problem, Task
 from attnctl_kernels.fa4 import predicates
 from attnctl_kernels.fa4.cubin import read_cubin
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
+from attnctl_kernels.fa4.target import describe_target, target
 
 ARCH = "sm_90"
 PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels")
@@ -104,6 +104,10 @@ class Fa4Launcher:
         """Compile with fake tensors into the on-disk cache; no GPU is touched."""
         from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - slow, and measuring needs it not
 
+        if missing := missing_packages():
+            raise ModuleNotFoundError(name=missing[0])
+        if task.arch != target():
+            raise CompileError(f"this process compiles for {target()}, not for {task.arch}")
         _check_forward(task)
         begun = time.perf_counter()
         with FakeTensorMode():
@@ -114,6 +118,7 @@ class Fa4Launcher:
             # The block lists are not part of the device code, and decide the time.
             binary=f"{cubin.binary}-{candidate.sparse_block}" if cubin else None,
             resources=cubin.resources if cubin else {},
+            cached=not recorder.compiled,
         )
 
     def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> ForwardCall:
@@ -174,8 +179,8 @@ def _launch(problem: Problem, candidate: Candidate, inputs: Inputs) -> tuple[_Re
     arguments: dict[str, Any] = {
         "softmax_scale": problem.softmax_scale,
         "tile_mn": (config["tile_m"], config["tile_n"]),
-        "mma_pv_is_rs": config["mma_pv_is_rs"],
-        "intra_wg_overlap": config["intra_wg_overlap"],
+        "mma_pv_is_rs": config.get("mma_pv_is_rs"),  # None: the kernel's choice, and only sm_90 has one
+        "intra_wg_overlap": config.get("intra_wg_overlap"),
         "out": out,
         "lse": lse,
         **_mask_arguments(problem, candidate, device),
@@ -255,9 +260,7 @@ def forward_entry() -> Callable[..., Any]:
     os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] = "1"
     os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"] = str(folder.absolute())
     if not torch.cuda.is_available():
-        os.environ["CUTE_DSL_ARCH"] = f"{ARCH}a"
-        os.environ["FLASH_ATTENTION_ARCH"] = ARCH
-        os.environ["FLASH_ATTENTION_NUM_SMS"] = str(ARCHES[ARCH].num_sms)
+        describe_target()
     from flash_attn.cute import interface  # noqa: PLC0415 - reads the environment when it is imported
 
     kernel: Callable[..., Any] = interface._flash_attn_fwd  # noqa: SLF001 - the public functions take no tile

@@ -8,9 +8,20 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
+from attnctl_kernels.contract import (
+    Case,
+    Config,
+    Family,
+    PassName,
+    Problem,
+    Resource,
+    Scalar,
+    SparseBlock,
+    join_words,
+)
 from attnctl_kernels.fa4 import cost, resources, tiles
 from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
+from attnctl_kernels.fa4.target import TARGETS
 
 VERSION = "4.0.0b36"
 
@@ -94,6 +105,13 @@ class Fa4(Family):
         for name, value in case.config.items():
             if name not in LAUNCHED[case.pass_name] and value is not None:
                 return f"config.{case.pass_name}.{name} is {value}, which attnctl does not pass to the kernel"
+        return None
+
+    def cannot_compile(self, case: Case) -> str | None:
+        if case.pass_name == "backward":  # noqa: S105 - not a password
+            return "attnctl compiles the forward pass of fa4 only: backward takes no tiles as arguments"
+        if case.arch not in TARGETS:
+            return f"attnctl compiles fa4 for {join_words(TARGETS, 'and')}, not for {case.arch}"
         return None
 
     def kernel_key(self, case: Case) -> Hashable:

@@ -6,9 +6,10 @@ and windowed masks get the tiles of a full one.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
-from attnctl_kernels.contract import Problem, SparseBlock
+from attnctl_kernels.contract import Config, Problem, SparseBlock
 
 GRANULE = 16  # rows and columns of every tile: the K of one matrix instruction
 WARP_GROUP_ROWS = 64
@@ -96,6 +97,21 @@ def backward_tile(problem: Problem, arch: str | None, sparse_block: SparseBlock 
     if 96 < problem.head_dim <= 128 and (block_q is None or block_q % 80 == 0):
         return BackwardTile(80, tile_n)
     return BackwardTile(64, tile_n)
+
+
+def kernel_key(problem: Problem, config: Config) -> Hashable:
+    """What flash-attn-4's own key has of a problem: of its lengths, batch and heads only whether there are several.
+
+    Lengths count in tiles. The mask is part of the device code, with all its numbers.
+    """
+    rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
+    tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
+    return (
+        (problem.dtype, problem.head_dim, problem.head_dim_v, problem.num_heads_q // problem.num_heads_kv),
+        (problem.mask, problem.seqlen_k - problem.seqlen_q if is_sparse(problem) else 0),
+        tuple(min(3, -(-length // tile)) for length, tile in ((rows, tile_m), (problem.seqlen_k, tile_n))),
+        (min(2, problem.batch_size), min(2, problem.num_heads_kv)),
+    )
 
 
 def subtile_factor(tile: BackwardTile, sparse_block: SparseBlock | None) -> int:
