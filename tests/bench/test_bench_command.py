@@ -82,7 +82,7 @@ def test_a_tuned_config_that_is_faster_than_its_baseline_passes(bench, tmp_path,
     monkeypatch.setattr(attnctl_kernels, "__path__", [*attnctl_kernels.__path__, str(FAMILIES)])
     faster = {"fault": "none", "delay_us": 2000}
     write_tuned(tmp_path / "demo.yaml", 100.0, config=faster, sparse_block=None, device=cpu_name())
-    done = bench(SLOW, "--gate", "--against", "incumbent", "--cycles", "4")
+    done = bench(SLOW, "--gate", "--against", "incumbent", "--cycles", "12")
     assert done.returncode == 0, done.stderr
     assert "\ntuned = fault=none delay_us=2000" in done.stdout
     assert "\ngate against incumbent: pass: ratio 0." in done.stdout

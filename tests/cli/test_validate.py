@@ -132,7 +132,7 @@ def test_github_annotates_the_line(attnctl, write):
 def test_an_unknown_format_is_wrong_usage(attnctl, write):
     done = attnctl("validate", write("good.yaml", GOOD), "--format", "xml")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: unknown format 'xml'\nhint: known: github, json, text\n"
+    assert done.stderr == "error: unknown format 'xml'\nhint: known: github, json, junit, sarif, text\n"
 
 
 def test_a_file_name_that_is_not_text_is_shown(process, tmp_path):

@@ -20,7 +20,7 @@ schema: 1
 family: faulty
 problem: {batch_size: 1, seq_len: 64, num_heads_q: 2, head_dim: 16, dtype: float32}
 mask: {pattern: blocks, block_size: [16, 16], rows: [[0], [0, 1], [3], [0, 3]]}
-config: {fault: none, delay_us: 4000}
+config: {fault: none, delay_us: 20000}
 search:
   fault: [hang, nan_fast, compile_error, illegal, ignores_sparsity, oom, none, compile_abort, abort]
   delay_us: [1000]
