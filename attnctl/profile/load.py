@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from attnctl.errors import UsageError
 from attnctl.profile.document import MAX_FAULTS, Document, dotted, read
 from attnctl.profile.faults import TEXT, Fault, Faults, advise, shorten
-from attnctl.profile.model import Profile
+from attnctl.profile.model import LayoutSection, Profile
 from attnctl.profile.names import nearest
 from attnctl.profile.parameters import check_config, check_search
 from attnctl.profile.places import place_of, source_path, written_path
@@ -59,8 +59,8 @@ class Loaded:
         return dotted(path), line, column
 
 
-def load(path: Path, *, seq_lens: Sequence[int] = ()) -> Loaded:
-    """Read, parse and check ``path``; ``seq_lens`` replaces its lengths.
+def load(path: Path, *, seq_lens: Sequence[int] = (), layout: Path | None = None) -> Loaded:
+    """Read, parse and check ``path``; ``seq_lens`` replaces its lengths, ``layout`` its file of block arrays.
 
     Raises:
         UsageError: there is no such file, or it may not be read.
@@ -77,7 +77,18 @@ def load(path: Path, *, seq_lens: Sequence[int] = ()) -> Loaded:
     if not seq_lens:
         _check_lengths(faults)
     findings = _findings(faults)
+    if profile is not None and not findings:
+        profile = _with_layout_file(profile, path.parent, layout)
     return Loaded(path, None if findings else profile, findings, document, family, tuple(seq_lens))
+
+
+def _with_layout_file(profile: Profile, folder: Path, layout: Path | None) -> Profile:
+    """The file of block arrays is named from where the profile is, or on the command line."""
+    section = profile.layout or LayoutSection()
+    if layout is None and section.path is None:
+        return profile
+    file = layout if layout is not None else folder / str(section.path)
+    return profile.model_copy(update={"layout": section.model_copy(update={"path": str(file)})})
 
 
 def profile_paths(paths: Iterable[Path]) -> list[Path]:

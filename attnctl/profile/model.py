@@ -78,6 +78,7 @@ class SparseBlocks(Section):
 class LayoutSection(Section):
     """Facts about block arrays that a program has already built."""
 
+    path: Annotated[str, Field(min_length=1)] | None = None
     num_blocks: PositiveInt | None = None
     seq_len: PositiveInt | None = None
     seqlen_q: PositiveInt | None = None

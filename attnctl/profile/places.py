@@ -66,6 +66,8 @@ def source_path(document: Document, field: str, index: int | None, pass_name: st
                 return _element(document, path, index) if other in _LENGTHS else path
     elif head == "config" and rest and not flat_config and rest[0] not in ("forward", "backward"):
         return ("config", pass_name, *rest)
+    elif head == "layout" and (head, *rest) not in document.values and ("layout", "path") in document.values:
+        return ("layout", "path")  # what the file of arrays says
     elif head == "sparse_block" and ("sparse_block", pass_name) in document.values:
         return ("sparse_block", pass_name, *rest)
     return (head, *rest)

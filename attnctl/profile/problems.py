@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attnctl.profile.document import FieldPath
-from attnctl.profile.model import Profile
+from attnctl.profile.model import LayoutSection, Profile
 from attnctl_kernels.contract import Case, Config, Family, Layout, PassName, Problem, SparseBlock, Task
 from attnctl_kernels.families import get_family
 
@@ -125,7 +126,6 @@ def _case(
     sparse_blocks: Mapping[PassName, SparseBlock | None],
     given: Config,
 ) -> Case:
-    layout = profile.layout
     return Case(
         family=profile.family,
         version=profile.version or family.versions[-1],
@@ -138,5 +138,18 @@ def _case(
         passes=profile.passes,
         configs=configs,
         sparse_blocks=sparse_blocks,
-        layout=Layout(**layout.model_dump()) if layout else None,
+        layout=_layout(profile.layout),
     )
+
+
+def _layout(section: LayoutSection | None) -> Layout | None:
+    """What the profile states, and what it leaves out as the file of arrays has it."""
+    if section is None:
+        return None
+    stated = section.model_dump(exclude={"path"}, exclude_none=True)
+    if section.path is None:
+        return Layout(**stated)
+    from attnctl.layouts.read import read_arrays  # noqa: PLC0415 - only where there is a file
+
+    arrays = read_arrays(Path(section.path))
+    return Layout(**{**arrays.facts(), **stated}, arrays=arrays)
