@@ -17,6 +17,8 @@ from typing import Any
 
 from attnctl_kernels.contract import Case, PassName
 
+_FAR = 1024  # as far as a head count would be changed
+
 
 class Severity(StrEnum):
     ERROR = "error"  # does not run, or runs and is wrong
@@ -132,6 +134,14 @@ def nearest_multiples(value: int, divisor: int) -> tuple[int, ...]:
     if below == value:
         return ()
     return (below, below + divisor) if below > 0 else (divisor,)
+
+
+def divisors_around(number: int, near: int) -> tuple[int, ...]:
+    """The divisors of ``number`` next to ``near``: below, then above, as far as one would go for them."""
+    start = min(near, number)
+    below = next((each for each in range(start, max(start - _FAR, 0), -1) if number % each == 0), 1)
+    above = next((each for each in range(near, min(near + _FAR, number + 1)) if number % each == 0), below)
+    return tuple(dict.fromkeys((below, above)))
 
 
 def length_price(old: int, new: int) -> str:

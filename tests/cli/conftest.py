@@ -31,7 +31,7 @@ class Done:
 def process(tmp_path, environment):
     """Run `attnctl ARGS` as a process in an empty folder, after the code ``before``; keywords are its environment."""
 
-    def run(*args, before="", **variables):
+    def run(*args, before="", seconds=120, **variables):
         program = f"{before}\nfrom attnctl.__main__ import main\nmain()"
         done = subprocess.run(
             [sys.executable, "-c", program, *map(str, args)],
@@ -39,7 +39,7 @@ def process(tmp_path, environment):
             env=environment | variables,
             capture_output=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=seconds,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
 
 LARGEST_OFFSET = 2**31 - 1
 LARGEST_USUAL_HEAD_DIM = 256
-FAR = 1024  # heads
 
 
 @rule("G001", why="each key/value head serves a whole number of query heads")
@@ -25,7 +24,7 @@ def heads_do_not_divide(case: Case) -> Iterator[Violation]:
     """
     queries, keys = case.problem.num_heads_q, case.problem.num_heads_kv
     if queries % keys:
-        fixes = [Fix("problem.num_heads_kv", each) for each in _divisors_around(queries, keys)]
+        fixes = [Fix("problem.num_heads_kv", each) for each in divisors_around(queries, keys)]
         fixes += [Fix("problem.num_heads_q", each) for each in nearest_multiples(queries, keys)]
         yield Violation(
             "problem.num_heads_kv",
@@ -91,12 +90,3 @@ def offset_beyond_32_bits(case: Case) -> Iterator[Violation]:
         message = f"the last element of {name} has offset {largest}, above {LARGEST_OFFSET}"
         advice = "make sure that the kernel counts in 64 bits"
         yield Violation(field, message, (Fix(field, fitting),) if fitting else (), advice)
-
-
-def _divisors_around(number: int, near: int) -> Iterator[int]:
-    """The divisors of ``number`` next to ``near``, below and above, as far as one would go for them."""
-    start = min(near, number)
-    yield next((each for each in range(start, max(start - FAR, 0), -1) if number % each == 0), 1)
-    above = next((each for each in range(near, min(near + FAR, number + 1)) if number % each == 0), None)
-    if above:
-        yield above

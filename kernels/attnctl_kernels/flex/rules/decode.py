@@ -104,14 +104,13 @@ def short_queries_on_the_main_kernel(case: Case) -> Iterator[Violation]:
         fixes = [Fix(_TRITON.field, _TRITON.value, "accept it")]
         if name == "problem.num_heads_kv":
             message += ", which the decoding kernel needs"
-            fitting = (
-                each
-                for each in range(problem.num_heads_kv, problem.num_heads_q + 1)
-                if _groups(problem.num_heads_q, each)
-            )
-            fixes += [Fix(name, each) for each in fitting][:1]
+            fixes.append(Fix(name, _keys_in_power_of_two_groups(problem.num_heads_q, problem.num_heads_kv)))
         yield Violation(name, message, tuple(fixes))
 
 
-def _groups(queries: int, keys: int) -> bool:
-    return queries % keys == 0 and tiles.is_power_of_two(queries // keys)
+def _keys_in_power_of_two_groups(queries: int, at_least: int) -> int:
+    """The smallest number of key heads that share the query heads in groups of 1, 2, 4 and so on."""
+    keys = queries
+    while keys % 2 == 0 and keys // 2 >= at_least:
+        keys //= 2
+    return keys

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attnctl_kernels.contract import Case
 from attnctl_kernels.flex import options, tiles
 from attnctl_kernels.flex.rules.values import REBUILD
-from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
 
 
 @rule(
@@ -93,8 +93,7 @@ def heads_or_batches_do_not_match(case: Case) -> Iterator[Violation]:
     problem = case.problem
     queries, keys = problem.num_heads_q, problem.num_heads_kv
     if queries % keys:
-        below = max(each for each in range(1, min(keys, queries) + 1) if queries % each == 0)
-        fixes = [Fix("problem.num_heads_kv", below)]
+        fixes = [Fix("problem.num_heads_kv", each) for each in divisors_around(queries, keys)]
         fixes += [Fix("problem.num_heads_q", each) for each in nearest_multiples(queries, keys)]
         message = f"num_heads_q {queries} is not a multiple of num_heads_kv {keys}"
         yield Violation("problem.num_heads_kv", message, tuple(fixes))

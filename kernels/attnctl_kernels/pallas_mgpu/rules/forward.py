@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attnctl_kernels.contract import Case
 from attnctl_kernels.pallas_mgpu.resources import FORWARD_WGS
 from attnctl_kernels.pallas_mgpu.rules.values import number, ragged
-from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
 
 MAX_HEAD_DIM = 256
 
@@ -76,12 +76,11 @@ def heads_do_not_group(case: Case) -> Iterator[Violation]:
     """
     q, kv = case.problem.num_heads_q, case.problem.num_heads_kv
     if q % kv:
-        fewer = max(each for each in range(1, kv) if q % each == 0) if kv > 1 else 1
         yield Violation(
             "problem.num_heads_kv",
             f"num_heads_q={q} is not a multiple of num_heads_kv={kv}",
             (
-                Fix("problem.num_heads_kv", fewer),
+                *(Fix("problem.num_heads_kv", each) for each in divisors_around(q, kv)),
                 *(Fix("problem.num_heads_q", each) for each in nearest_multiples(q, kv)),
             ),
         )

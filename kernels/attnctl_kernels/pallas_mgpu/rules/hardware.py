@@ -11,6 +11,7 @@ from attnctl_kernels.pallas_mgpu.rules.values import GRANULE, largest_block, num
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
 MAX_WGMMA_N = 256
+_MOST = 1024  # steps or warp groups: far more than fit
 
 
 @rule(
@@ -107,7 +108,7 @@ def _over(case: Case, kernel: Kernel, message: str, fits: Callable[[dict[str, An
             fixes.append(Fix(f"config.{name}", block))
     least = {"max_concurrent_steps": 2} | ({} if kernel.name == "forward" else {"compute_wgs_bwd": 1})
     for name, lowest in least.items():
-        values = range(number(case, name) - 1, lowest - 1, -1)
+        values = range(min(number(case, name) - 1, _MOST), lowest - 1, -1)
         value = next((each for each in values if fits({**config, name: each})), None)
         if value:
             fixes.append(Fix(f"config.{name}", value))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attnctl_kernels.contract import Case
 from attnctl_kernels.ranker_triton.rules.loops import clamped
 from attnctl_kernels.ranker_triton.spec import V1, V2, blocks, is_forward
-from attnctl_kernels.rule import Fix, Violation, length_price, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Violation, divisors_around, length_price, nearest_multiples, rule
 
 CAP_METHODS = ("tanh", "soft_sign")
 SPLIT = "triton_split"
@@ -117,8 +117,7 @@ def heads_not_repeated(case: Case) -> Iterator[Violation]:
     if queries % keys:
         fixes = [equal]
         if groups:
-            below = max(each for each in range(1, min(keys, queries) + 1) if queries % each == 0)
-            fixes = [Fix("problem.num_heads_kv", below)]
+            fixes = [Fix("problem.num_heads_kv", each) for each in divisors_around(queries, keys)]
             fixes += [Fix("problem.num_heads_q", each) for each in nearest_multiples(queries, keys)]
         message = f"num_heads_q {queries} is not a multiple of num_heads_kv {keys}"
         yield Violation("problem.num_heads_kv", message, tuple(fixes))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
 from attnctl_kernels.tokamax.resources import SMEM_LIMIT, TMEM_COLUMNS, Kernel, kernels
 from attnctl_kernels.tokamax.values import (
     BLACKWELL,
@@ -174,8 +174,7 @@ def not_supported_by_mosaic(case: Case) -> Iterator[Violation]:
         yield Violation("arch", f"the Mosaic kernels do not run on {case.arch}", fixes)
     if problem.num_heads_q % problem.num_heads_kv:
         queries, keys = problem.num_heads_q, problem.num_heads_kv
-        below = max(each for each in range(1, min(keys, queries) + 1) if queries % each == 0)
-        grouped = [Fix("problem.num_heads_kv", below)]
+        grouped = [Fix("problem.num_heads_kv", each) for each in divisors_around(queries, keys)]
         grouped += [Fix("problem.num_heads_q", each) for each in nearest_multiples(queries, keys)]
         message = f"num_heads_q {queries} is not a multiple of num_heads_kv {keys}"
         yield Violation("problem.num_heads_kv", message, tuple(grouped))
