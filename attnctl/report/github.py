@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from attnctl.report import _compiled
+from attnctl.report._terminal import one_line
 from attnctl.report.text import body
 from attnctl.rules.finding import Finding
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 def render(reports: Sequence[Report], out: TextIO) -> None:
     for report in reports:
         out.writelines(command(finding) + "\n" for finding in report.findings)
+        path = _property(str(report.path))
+        out.writelines(f"::notice file={path}::{_data(each)}\n" for each in map(one_line, _compiled.lines(report)))
 
 
 def command(finding: Finding) -> str:

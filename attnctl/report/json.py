@@ -12,6 +12,13 @@
     ``problem``, ``lengths`` and ``pass`` (empty where the finding is about all of them).
 ``summary``
     ``files``, ``problems``, ``errors``, ``warnings``.
+``compiled``
+    With ``--compile``: per kernel ``path``, ``family``, ``arch``, ``pass``, ``problem`` (the first that runs it),
+    ``problems`` (how many do), ``config``, ``sparse_block``, ``outcome`` (``ok`` or what went wrong), ``reason``,
+    ``resources`` (``registers``, ``local_bytes``, ``stack_bytes``, ``smem_bytes``, as far as the compiler tells),
+    ``seconds``, ``cached``.
+``notes``
+    With ``--compile``: ``path`` and ``note``, for what was not compiled.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, TextIO
 
-from attnctl.report import summarize
+from attnctl.report import _compiled, summarize
 from attnctl.report._lengths import supported
 
 if TYPE_CHECKING:
@@ -47,6 +54,9 @@ def render(reports: Sequence[Report], out: TextIO) -> None:
         "findings": [finding.as_dict() for report in reports for finding in report.findings],
         "summary": summarize(reports).as_dict(),
     }
+    if any(report.compilation for report in reports):
+        document["compiled"] = [each for report in reports for each in _compiled.as_json(report)]
+        document["notes"] = [each for report in reports for each in _compiled.notes(report)]
     json.dump(document, out, indent=2)
     out.write("\n")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree as ET
 
 from attnctl.profile.model import Profile
+from attnctl.report import _compiled
 from attnctl.report._terminal import one_line
 from attnctl.report.text import body, line
 from attnctl.rules.registry import AnyRule, all_rules, target_rules
@@ -33,6 +34,8 @@ def render(reports: Sequence[Report], out: TextIO) -> None:
 def _suite(report: Report) -> ET.Element:
     suite = ET.Element("testsuite", {"name": one_line(str(report.path))})
     suite.extend(_case(report, rule) for rule in _rules(report))
+    if compiled := [one_line(each) for each in _compiled.lines(report)]:
+        ET.SubElement(suite, "system-out").text = "\n".join(compiled)
     _count(suite)
     return suite
 

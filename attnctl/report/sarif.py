@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from attnctl._version import __version__
+from attnctl.report import _compiled
 from attnctl.report._terminal import one_line
 from attnctl.report.text import body
 from attnctl.rules.finding import Finding
@@ -39,8 +40,17 @@ def render(reports: Sequence[Report], out: TextIO) -> None:
         "artifacts": [{"location": _location(str(report.path)), "roles": ["analysisTarget"]} for report in reports],
         "results": [_result(finding, codes.index(finding.code)) for finding in findings],
     }
+    if notifications := [each for report in reports for each in _notifications(report)]:
+        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": notifications}]
     json.dump({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, out, indent=2)
     out.write("\n")
+
+
+def _notifications(report: Report) -> Iterator[dict[str, Any]]:
+    """What compiling told: notes about a file, which are no results."""
+    place = {"physicalLocation": {"artifactLocation": _location(str(report.path))}}
+    for each in map(one_line, _compiled.lines(report)):
+        yield {"level": "note", "message": {"text": each}, "locations": [place]}
 
 
 def _driver(rules: Sequence[AnyRule]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from attnctl.report import _compiled
 from attnctl.report._lengths import length_table
 from attnctl.report._terminal import has_colour, one_line, paint
 from attnctl.rules.finding import Finding
@@ -18,8 +19,9 @@ def render(reports: Sequence[Report], out: TextIO) -> None:
     for report in reports:
         if report.by_length:
             out.writelines(f"{one_line(each)}\n" for each in length_table(str(report.path), report.by_length))
-            continue
-        out.writelines(line(finding, colour=colour) + "\n" for finding in report.findings)
+        else:
+            out.writelines(line(finding, colour=colour) + "\n" for finding in report.findings)
+        out.writelines(f"{one_line(f'{report.path}: {each}')}\n" for each in _compiled.lines(report))
 
 
 def line(finding: Finding, *, colour: bool = False) -> str:

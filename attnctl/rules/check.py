@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnctl.profile.load import Loaded, load
 from attnctl.profile.model import Profile
@@ -15,6 +16,9 @@ from attnctl.rules.wording import fix_sentence
 from attnctl_kernels.contract import Case, PassName, Problem
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Fix, Rule, Severity, Violation, check
+
+if TYPE_CHECKING:
+    from attnctl.compile.run import Compilation
 
 Broken = tuple[Rule, Violation]
 MOST_LENGTHS = 16  # that a message lists
@@ -30,6 +34,7 @@ class Report:
     problem_count: int = 0
     case_count: int = 0
     by_length: Mapping[int, tuple[Finding, ...]] | None = None  # where asked for: every length, and what it breaks
+    compilation: Compilation | None = None  # likewise: what became of the kernels
 
     @property
     def errors(self) -> int:
@@ -80,7 +85,7 @@ def check_loaded(loaded: Loaded, *, arch: str | None = None, by_length: bool = F
     count = 0
     concrete = problems(profile, loaded.seq_lens)
     for index, problem in enumerate(concrete):
-        for case, broken in _check_problem(profile, problem):
+        for case, broken in checked_cases(profile, problem):
             count += 1
             for rule, violation in broken:
                 found.add(index, case, rule, violation)
@@ -100,7 +105,7 @@ def _by_length(
     return {length: tuple(findings) for length, findings in found.items()}
 
 
-def _check_problem(profile: Profile, problem: Problem) -> Iterator[tuple[Case, list[Broken]]]:
+def checked_cases(profile: Profile, problem: Problem) -> Iterator[tuple[Case, list[Broken]]]:
     """The family is asked for its defaults only about a target that it knows."""
     drafts = [(case, list(check(case, target_rules()))) for case in drafts_of(profile, problem)]
     if any(broken for _, broken in drafts):

@@ -51,7 +51,8 @@ def test_rule_has_a_page(code):
     assert rule.why, "why is shown behind every message"
 
 
-@pytest.mark.parametrize("code", sorted(RULES))
+# Those of the compiler are broken in tests/cli/test_validate_compile.py and tests/compile: no reading finds them.
+@pytest.mark.parametrize("code", sorted(code for code in RULES if not code.startswith("COMPILE")))
 def test_rule_has_fixtures(code):
     bad, good = FIXTURES / code / "bad.yaml", FIXTURES / code / "good.yaml"
     assert bad.is_file(), f"no {bad.relative_to(FIXTURES.parent)}"

@@ -33,10 +33,10 @@ class FormRule:
         return Finding(self.code, self.name, self.severity, path, line, column, field, message, self.why, fix)
 
 
-def form(code: str, *, why: str) -> Callable[[Callable[..., Said]], FormRule]:
+def form(code: str, *, why: str, severity: Severity = Severity.ERROR) -> Callable[[Callable[..., Said]], FormRule]:
     """Make a function that words a fault a :class:`FormRule`."""
 
     def wrap(say: Callable[..., Said]) -> FormRule:
-        return FormRule(code, say.__name__.replace("_", "-"), why, say, say.__doc__ or "")
+        return FormRule(code, say.__name__.replace("_", "-"), why, say, say.__doc__ or "", severity)
 
     return wrap

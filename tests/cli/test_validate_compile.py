@@ -1,0 +1,148 @@
+"""`attnctl validate --compile`: real compile workers that fail in every way, and flash-attn-4 without a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+from cli_profiles import GOOD
+
+ROOT = Path(__file__).parents[2]
+FAULTY = """\
+family: faulty
+problem: {seq_len: 256, num_heads_q: 2, head_dim: 32, dtype: float32}
+config: {fault: FAULT}
+"""
+FA4 = """\
+family: fa4
+arch: ARCH
+passes: [forward, backward]
+problem: {seq_len: [1024, 2048, 4096], num_heads_q: 4, head_dim: 64}
+config: {forward: {TILE}}
+"""
+HAS_FA4 = all(util.find_spec(name) for name in ("torch", "flash_attn", "cutlass", "quack", "triton"))
+
+
+def validate(folder, *args, **variables):
+    """As a user would run it; the workers find the test families, and see no GPU."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    families = {"ATTNCTL_FAMILY_PATH": str(ROOT / "tests" / "families")}
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")])}
+    return subprocess.run(
+        [sys.executable, "-m", "attnctl", "validate", "--compile", *args],
+        cwd=folder,
+        env=kept | families | path | variables,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """One run over a profile per fault."""
+    folder = tmp_path_factory.mktemp("faults")
+    for fault in ("none", "compile_error", "compile_abort", "compile_hang"):
+        (folder / f"{fault}.yaml").write_text(FAULTY.replace("FAULT", fault))
+    (folder / "twin.yaml").write_text(FAULTY.replace("FAULT", "none"))
+    (folder / "wrong.yaml").write_text(FAULTY.replace("FAULT", "none").replace("32,", "32, num_heads_kv: 3,"))
+    done = validate(folder, "--format", "json", "--jobs", "1", "--deadline", "5", ".")
+    return done, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "part"),
+    [
+        ("compile_error", "COMPILE001", "does not compile: tile 7 is not supported"),
+        ("compile_abort", "COMPILE002", "ended its process: killed by SIGABRT"),
+        ("compile_hang", "COMPILE003", "was not compiled after 5 s"),
+    ],
+)
+def test_what_a_compiler_does_is_a_finding_at_the_config(faults, fault, code, part):
+    (finding,) = [each for each in faults[1]["findings"] if each["path"] == f"{fault}.yaml"]
+    assert (finding["code"], finding["severity"]) == (code, "error")
+    assert (finding["line"], finding["column"], finding["field"], finding["pass"]) == (3, 1, "config", "forward")
+    assert part in finding["message"]
+    assert f"fault={fault}" in finding["message"]
+
+
+def test_a_failure_costs_one_kernel(faults):
+    done, document = faults
+    assert done.returncode == 1
+    outcomes = {each["path"]: each["outcome"] for each in document["compiled"]}
+    assert outcomes == {
+        "none.yaml": "ok",
+        "twin.yaml": "ok",
+        "compile_error.yaml": "compile_error",
+        "compile_abort.yaml": "worker_died",
+        "compile_hang.yaml": "timeout",
+    }
+
+
+def test_the_same_kernel_of_two_profiles_is_compiled_once(faults):
+    assert "compiling 4 kernels of faulty in 1 worker\n" in faults[0].stderr
+
+
+def test_what_breaks_a_rule_is_not_compiled(faults):
+    assert faults[1]["notes"] == [
+        {"path": "wrong.yaml", "note": "not compiled: 1 of 1 cases, which have errors"},
+    ]
+
+
+def test_a_missing_package_names_its_extra(tmp_path):
+    (tmp_path / "needy.yaml").write_text("family: needy\nproblem: {seq_len: 256, num_heads_q: 2, head_dim: 32}\n")
+    done = validate(tmp_path, "needy.yaml")
+    assert done.returncode == 4
+    assert "error: package_that_nobody_has is not installed\nhint: pip install 'attnctl[fa4]'\n" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("profile", "note"),
+    [
+        (
+            GOOD,
+            "attnctl knows the rules of ranker_fa3, and has no launcher for it",
+        ),
+        (
+            "family: fa4\narch: sm_80\nproblem: {seq_len: 1024, num_heads_q: 4, head_dim: 64}\n",
+            "attnctl compiles fa4 for sm_90 and sm_100, not for sm_80",
+        ),
+    ],
+)
+def test_nothing_to_compile_is_a_note_and_starts_no_worker(tmp_path, profile, note):
+    (tmp_path / "p.yaml").write_text(profile)
+    done = validate(tmp_path, "p.yaml", "--strict")
+    assert done.stdout == f"p.yaml: not compiled: {note}\n"
+    assert (done.returncode, done.stderr) == (0, "1 file, 1 problem: 0 errors, 0 warnings\n")
+    assert not (tmp_path / ".attnctl").exists()
+
+
+@pytest.mark.skipif(not util.find_spec("torch"), reason="torch is not installed")
+def test_a_family_that_compiles_nothing_says_so(tmp_path):
+    (tmp_path / "p.yaml").write_text("family: blocks\nproblem: {seq_len: 256, num_heads_q: 2, head_dim: 32}\n")
+    done = validate(tmp_path, "p.yaml")
+    assert (done.returncode, done.stdout) == (0, "p.yaml: not compiled: blocks has nothing to compile ahead\n")
+
+
+@pytest.mark.skipif(not HAS_FA4, reason="flash-attn-4 is not installed")
+@pytest.mark.parametrize(
+    ("arch", "tile", "smem_bytes"),
+    [("sm_90", "tile_m: 64, tile_n: 16", 64 * 64 * 2 + 2 * 16 * 128 * 2 + 1024), ("sm_100", "tile_m: 128", 232448)],
+)
+def test_fa4_is_compiled_without_a_gpu_and_comes_from_the_cache_then(tmp_path, arch, tile, smem_bytes):
+    (tmp_path / "p.yaml").write_text(FA4.replace("ARCH", arch).replace("TILE", tile))
+    first, second = (json.loads(validate(tmp_path, "p.yaml", "--format", "json").stdout) for _ in range(2))
+    (compiled,), (again,) = first["compiled"], second["compiled"]
+    assert (compiled["outcome"], compiled["arch"], compiled["pass"], compiled["problems"]) == ("ok", arch, "forward", 3)
+    assert compiled["resources"]["smem_bytes"] == smem_bytes
+    assert set(compiled["resources"]) == {"registers", "local_bytes", "stack_bytes", "smem_bytes"}
+    assert (compiled["cached"], again["cached"]) == (False, True)
+    assert again["resources"] == compiled["resources"]
+    assert [each["note"] for each in first["notes"]] == [
+        "not compiled: attnctl compiles the forward pass of fa4 only: backward takes no tiles as arguments"
+    ]
