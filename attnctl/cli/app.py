@@ -8,6 +8,7 @@ start with an underscore, and the two in ``SHARED``, are not commands.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -110,9 +111,10 @@ def commands() -> Commands:
 
 def fail(message: str, hint: str = "") -> None:
     """Say on stderr what went wrong, and what to do next."""
-    typer.echo(f"error: {message}", err=True)
-    if hint:
-        typer.echo(f"hint: {hint}", err=True)
+    with contextlib.suppress(OSError):  # nobody reads it; the exit code stands
+        typer.echo(f"error: {message}", err=True)
+        if hint:
+            typer.echo(f"hint: {hint}", err=True)
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -153,8 +155,32 @@ def unexpected(error: Exception) -> int:
     return BUG
 
 
+def open_streams() -> None:
+    """Standard streams that the caller has closed (``>&-``) take and give nothing.
+
+    Left closed, their numbers would go to the next files that are opened, and messages into those.
+    """
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, flags)  # the lowest number that is free
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
+
+
+def _open_closed_streams() -> None:
+    """Streams that the caller has closed lead nowhere; a file opened later must not get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def main() -> Never:
     """The ``attnctl`` executable."""
+    _open_closed_streams()
+    open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     code = run()

@@ -23,6 +23,8 @@ MAX_BYTES = 1 << 20
 MAX_VALUES = 50_000
 MAX_DEPTH = 32
 MAX_FAULTS = 100
+# YAML 1.1 breaks lines here, YAML 1.2 and most editors do not: what stands below would have another line.
+_BREAKS = "\x85\u2028\u2029"
 
 Place: TypeAlias = tuple[int, int]  # line and column, from 1
 FieldPath: TypeAlias = tuple[str | int, ...]
@@ -268,7 +270,7 @@ def _events(text: str) -> Iterator[Any]:
 
 def _decode(data: bytes) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise _Stop(files.not_utf8_text, (1, 1), "it is UTF-16")
+        raise _Stop(files.not_utf8_text, (1, 1), "it is UTF-16 or UTF-32")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -280,6 +282,8 @@ def _decode(data: bytes) -> str:
             for column, character in enumerate(line, 1):
                 if character < " " and character not in "\t\r":
                     raise _Stop(files.not_utf8_text, (number, column), f"control character 0x{ord(character):02x}")
+                if character in _BREAKS:
+                    raise _Stop(files.not_utf8_text, (number, column), f"line break U+{ord(character):04X}")
     return text
 
 
@@ -300,7 +304,7 @@ def _syntax(path: str, error: yaml.YAMLError, data: bytes) -> Finding:
 
 
 def _syntax_advice(problem: str) -> str:
-    if "cannot start any token" in problem:
+    if "cannot start any token" in problem or "tab character" in problem:
         return "indent with spaces, not tabs, and quote text that starts with @, `, % or a bracket"
     if "mapping values are not allowed" in problem:
         return "quote text that holds `: `, and indent fields of one level alike"

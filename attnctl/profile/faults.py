@@ -23,6 +23,8 @@ from attnctl_kernels.contract import Mask, join_words
 
 INTEGER, NUMBER, SWITCH, TEXT = "a whole number", "a number", "true or false", "text"
 PAIR, LIST, MAPPING = "a pair [q, kv]", "a list", "a mapping"
+LENGTHS = "a whole number or a list of them"
+_WHOLE = (INTEGER, LENGTHS)
 DURATION = "a duration such as 90s, 10m or 1h"
 
 _WANTED = {
@@ -54,6 +56,7 @@ _EXAMPLES = {
     "head_dim": "128",
     "family": "blocks",
 }
+_REQUIRED = _EXAMPLES.keys() - {"mask"}
 _FORMS = {"max_regression": "a percentage such as 3%"}
 _SECTIONS: Mapping[str, Collection[str]] = {
     "problem": ProblemSection.model_fields,
@@ -119,7 +122,7 @@ class Faults:
 
     def wrong_type(self, path: FieldPath, wanted: str) -> None:
         value = value_at(self.document, path)
-        advice = _converted(value, wanted, self.document.written.get(path))
+        advice = _converted(value, wanted, self.document.written.get(path), required=str(path[-1]) in _REQUIRED)
         facts = (dotted(path), wanted, self.shown(path), advice)
         self.add(fields.value_of_wrong_type, path, *facts, wanted=wanted)
 
@@ -199,9 +202,9 @@ def advise(ambiguous: Ambiguous, wanted: str) -> str:
     quoted = f"quote it: {json.dumps(shorten(ambiguous.text))}"
     if wanted == TEXT:
         return quoted
-    if wanted == INTEGER:
+    if wanted in _WHOLE:
         whole = [int(each) for each in numbers if float(each).is_integer()]
-        return f"write {join_words(whole)}" if whole else f"{INTEGER} is wanted here, in decimal"
+        return f"write {join_words(whole)}" if whole else f"{wanted} is wanted here, in decimal"
     if wanted == NUMBER:
         return f"write {join_words(ambiguous.spelled)}" if numbers else "a decimal number is wanted here"
     if wanted == SWITCH:
@@ -230,19 +233,19 @@ def _place_for(name: str, known: Collection[str], elsewhere: Mapping[str, Collec
     return f"remove it; known here: {', '.join(known)}" if known else "remove it"
 
 
-def _converted(value: Any, wanted: str, written: str | None) -> str:
+def _converted(value: Any, wanted: str, written: str | None, *, required: bool) -> str:
     """How to write ``value`` as what is wanted, where that is plain."""
     if value is None:
-        return "give a value, or remove the line"
+        return "give a value" if required else "give a value, or remove the line"
     if isinstance(value, str):
         bare = value.strip()
-        numeric = re.fullmatch(r"-?[1-9][0-9]{0,17}", bare) and wanted in (INTEGER, NUMBER)
+        numeric = re.fullmatch(r"-?[1-9][0-9]{0,17}", bare) and wanted in (*_WHOLE, NUMBER)
         if numeric or (wanted == SWITCH and bare in ("true", "false")):
             return f"write {bare} without quotes"
     proposed = wanted
     if wanted == TEXT and isinstance(value, int | float):
         return f'quote it: "{written or spell(value)}"'
-    if wanted == INTEGER and isinstance(value, float) and value.is_integer():
+    if wanted in _WHOLE and isinstance(value, float) and value.is_integer():
         proposed = str(int(value))
     elif wanted == PAIR:
         size = value if isinstance(value, int) and value > 0 else 128
@@ -256,6 +259,8 @@ def _wanted(kind: str, path: FieldPath) -> str:
     """What a field wants; some say more than their type."""
     if kind == "string_type":
         return _FORMS.get(str(path[-1]), TEXT)
+    if kind == "tuple_type" and path[0] == "problem":
+        return LENGTHS
     pair = path[0] == "sparse_block" or path[-1] == "block_size"
     return PAIR if pair and kind in ("tuple_type", "model_type") else _WANTED[kind]
 

@@ -112,9 +112,16 @@ def profile_paths(paths: Iterable[Path]) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterable[Path]:
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if name != "tuned" and not name.startswith(".")]
-        yield from (Path(root) / name for name in names if name.endswith(SUFFIXES) and not name.startswith("."))
+        profiles = (Path(root) / name for name in names if name.endswith(SUFFIXES) and not name.startswith("."))
+        # A pipe would be waited for; a link to nowhere is reported when it is read.
+        yield from (path for path in profiles if path.is_file() or not path.exists())
+
+
+def _unreadable(error: OSError) -> None:
+    """A folder that is passed over in silence would pass a gate."""
+    raise UsageError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
 def _validate(faults: Faults) -> Profile | None:

@@ -96,7 +96,7 @@ def test_a_command_is_one_file_and_its_return_value_is_the_exit_code(command, ca
     ("raised", "code", "err"),
     [
         (UsageError("a.yaml: no such file"), 2, "error: a.yaml: no such file\n"),
-        (AttnctlError("nothing left", "widen the space"), 1, "error: nothing left\nhint: widen the space\n"),
+        (AttnctlError("nothing left", "widen the space"), 2, "error: nothing left\nhint: widen the space\n"),
         (NoConfigWorks("all failed"), 1, "error: all failed\n"),
         (Inconclusive("too noisy"), 3, "error: too noisy\n"),
         (MissingExtra("torch", "tune"), 4, "error: torch is not installed\nhint: pip install 'attnctl[tune]'\n"),
@@ -140,6 +140,17 @@ def test_debug_shows_the_traceback(command, capsys, monkeypatch):
     command("raise KeyError('tile_m')")
     assert run(["odd"]) == 70
     assert "Traceback (most recent call last):" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_take_nothing(environment, closed):
+    """And no file that is opened later gets their number."""
+    for arguments, code in (("explain --list", 0), ("explain G999", 2), ("explain -", 1), ("--help", 0)):
+        command = f"{sys.executable} -m attnctl {arguments} {closed}"
+        done = subprocess.run(
+            command, shell=True, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, "bug" in done.stderr, "Traceback" in done.stderr) == (code, False, False), arguments
 
 
 def test_a_closed_pipe_is_quiet(environment):

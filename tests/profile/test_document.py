@@ -42,6 +42,8 @@ def test_data_and_places():
         (b"\xff\xfea\x00", [("YAML001", 1, 1)]),
         (b"a: 1\nb: \xe9", [("YAML001", 2, 4)]),
         (b"a: 1\nb: \x00", [("YAML001", 2, 4)]),
+        ("a: 1\nb: x\u2028c: 2".encode(), [("YAML001", 2, 5)]),
+        ("# \x85\na: 1".encode(), [("YAML001", 1, 3)]),
         (b"\x7fELF\x02", [("YAML001", 1, 5)]),
         (b"- a", [("YAML003", 1, 1)]),
         (b"family:blocks", [("YAML003", 1, 1)]),

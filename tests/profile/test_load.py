@@ -1,5 +1,6 @@
 """Loading: all faults at once, each with its place, its value, its limit and what to write instead."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -315,3 +316,53 @@ def test_missing_paths_and_empty_folders_are_wrong_usage(tmp_path):
 )
 def test_nearest_names(name, known, expected):
     assert nearest(name, known) == expected
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "code", "fix"),
+    [
+        ("abc", "PROFILE003", "write a whole number or a list of them"),
+        ("{a: 1}", "PROFILE003", "write a whole number or a list of them"),
+        ('"4096"', "PROFILE003", "write 4096 without quotes"),
+        ("4096.0", "PROFILE003", "write 4096"),
+        ("1e5", "YAML013", "write 100000"),
+        (".inf", "YAML013", "a whole number or a list of them is wanted here, in decimal"),
+    ],
+)
+def test_lengths_are_one_number_or_a_list(loaded, seq_len, code, fix):
+    finding = only(loaded("family: blocks\n" + PROBLEM.replace("1024", seq_len)))
+    assert (finding.code, finding.fix) == (code, fix)
+
+
+def test_what_is_required_is_not_to_be_removed(loaded):
+    findings = loaded("family: blocks\nmask:\nproblem:\n").findings
+    assert [(each.field, each.fix) for each in findings] == [
+        ("mask", "give a value, or remove the line"),
+        ("problem", "give a value"),
+    ]
+
+
+def test_indenting_with_a_tab(loaded):
+    assert only(loaded("problem:\n  seq_len: 8\n\thead_dim: 64\n")).fix.startswith("indent with spaces, not tabs")
+
+
+def test_a_pipe_in_a_folder_is_no_profile(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "a.yaml").touch()
+    assert profile_paths([tmp_path]) == [tmp_path / "a.yaml"]
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "a.yaml").touch()
+
+    def scandir(path):
+        if str(path).endswith("closed"):  # permissions do not stop root, as which tests may run
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    listed = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UsageError) as raised:
+        profile_paths([tmp_path])
+    assert raised.value.message == f"{tmp_path / 'closed'}: cannot be read: Permission denied"
