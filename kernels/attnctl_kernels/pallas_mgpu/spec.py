@@ -25,6 +25,7 @@ class TuningConfig(BaseModel):
     block_kv_dkv: int | None = None
     block_q_dq: int | None = None
     block_kv_dq: int | None = None
+    pipeline_emitter: bool | None = None  # True: `attention_with_pipeline_emitter`
 
 
 class PallasMgpu(Family):

@@ -1,4 +1,4 @@
-"""PAL-N: the ranker's history and candidate ranges. Nothing upstream checks them: the numbers come out wrong."""
+"""PAL-N, PAL-F011: the ranker's history and candidate ranges, and its cap. Most of it nothing upstream checks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from attnctl_kernels.contract import Case, PassName, join_words
 from attnctl_kernels.pallas_mgpu.rules.values import largest_block, number, trains
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
+CAP_METHODS = ("tanh", "soft_sign", "none")
 TRAINING_BLOCKS: Mapping[PassName, tuple[str, ...]] = {
     "forward": ("block_kv",),
     "backward": ("block_kv_dq", "block_q_dkv"),
@@ -49,6 +50,101 @@ def history_ends_inside_an_inference_block(case: Case) -> Iterator[Violation]:
     """
     if not trains(case):
         yield from _split_block(case, ("block_kv",), "read without a mask")
+
+
+@rule(
+    "PAL-N001",
+    why="the kernel computes its block ranges from them, unchecked",
+    upstream=("Expected bound to have shape (4,), got {}",),
+)
+def bound_out_of_order(case: Case) -> Iterator[Violation]:
+    """The ranges of history and candidates are not ascending, or leave the sequence.
+
+    What: `bound` is four numbers, hist_lo, hist_hi, cand_lo and cand_hi, with 0 <= hist_lo <= hist_hi <= cand_lo <=
+    cand_hi <= seqlen_k.
+
+    Why: Only the count of four is checked. Ranges that overlap count keys twice, and one behind the end attends to
+    keys that do not exist.
+
+    Fix: 896 tokens of history in 1024: `bound: [0, 896, 896, 1024]`.
+    """
+    bound, length = case.config.get("bound"), case.problem.seqlen_k
+    if not isinstance(bound, tuple):
+        return
+    history = case.problem.mask.history_len
+    history = length if history is None else min(history, length)
+    fix = Fix("config.bound", (0, history, history, length))
+    if len(bound) != 4:
+        yield Violation("config.bound", f"bound has {len(bound)} numbers, not 4", (fix,))
+    elif sorted(bound) != list(bound) or bound[0] < 0 or bound[3] > length:
+        yield Violation("config.bound", f"bound {list(bound)} does not ascend within 0 to {length}", (fix,))
+
+
+@rule("PAL-N002", why="the default ends one key behind the sequence, and that key is attended to as zeros")
+def bound_left_to_its_default(case: Case) -> Iterator[Violation]:
+    """The call passes no bound.
+
+    What: `bound` is passed; a profile says with `default_bound: true` that it is not.
+
+    Why: Without it the range is (0, S + 1, S + 1, S + 1): every query also attends to a key of zeros at index S. At S =
+    1024 these are 1024 extra pairs, each of which adds to the denominator of the softmax.
+
+    Fix: `bound: [0, 1024, 1024, 1024]` where all keys are history.
+    """
+    if case.config.get("default_bound") and case.config.get("bound") is None:
+        message = f"without a bound every query attends to key {case.problem.seqlen_k}, which does not exist"
+        yield Violation("config.default_bound", message, (Fix("config.default_bound", False),), "pass a bound")
+
+
+@rule(
+    "PAL-N005",
+    why="only then do blocks of any size end with the history",
+    upstream=("history length must be of the form (2^n-1)", "user prefix + history ({}) must be a power of 2"),
+)
+def prefix_and_history_are_no_power_of_two(case: Case) -> Iterator[Violation]:
+    """The ranker's sizes are not those that its configuration accepts.
+
+    What: `num_user_prefix_tokens` and `history_seq_len` together are a power of two; `emb_size` is a multiple of 128.
+
+    Why: The configuration refuses the rest. It is what makes PAL-N003 and PAL-N004 hold.
+
+    Fix: 1 prefix token: `history_seq_len` 1024 -> 1023.
+    """
+    prefix, history = (case.config.get(name) for name in ("num_user_prefix_tokens", "history_seq_len"))
+    if isinstance(prefix, int) and isinstance(history, int):
+        total = prefix + history
+        if total < 1 or total & (total - 1):
+            powers = (1 << max(total, 1).bit_length() - 1, 1 << max(total, 1).bit_length())
+            fixes = tuple(Fix("config.history_seq_len", each - prefix) for each in powers if each > prefix)
+            message = f"num_user_prefix_tokens={prefix} and history_seq_len={history} make {total}, no power of two"
+            yield Violation("config.history_seq_len", message, fixes)
+    size = case.config.get("emb_size")
+    if isinstance(size, int) and (size % 128 or size < 1):
+        fixes = tuple(Fix("config.emb_size", each) for each in nearest_multiples(max(size, 1), 128))
+        yield Violation("config.emb_size", f"emb_size={size} is not a multiple of 128", fixes)
+
+
+@rule(
+    "PAL-F011",
+    why="training refuses it, inference leaves the logits as they are",
+    upstream=("cap_method must be in [tanh, soft_sign, none], got {}",),
+)
+def cap_method_unknown(case: Case) -> Iterator[Violation]:
+    """The way to cap logits does not exist.
+
+    What: `cap_method` is `tanh`, `soft_sign` or `none`.
+
+    Why: Training raises where `cap` is above 0. Inference has another path, which applies no cap for a name that it
+    does not know: scores differ from those in training without a message.
+
+    Fix: `softsign` -> `soft_sign`.
+    """
+    method = case.config.get("cap_method")
+    if isinstance(method, str) and method not in CAP_METHODS:
+        plain = method.replace("_", "").replace("-", "").lower()
+        near = [each for each in CAP_METHODS if each.replace("_", "") == plain] or list(CAP_METHODS)
+        message = f"cap_method {method} is not one of {join_words(CAP_METHODS, 'and')}"
+        yield Violation("config.cap_method", message, tuple(Fix("config.cap_method", each) for each in near))
 
 
 def _split_block(case: Case, names: tuple[str, ...], fate: str) -> Iterator[Violation]:

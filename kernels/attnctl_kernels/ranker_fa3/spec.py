@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from pydantic import BaseModel
+
 from attnctl_kernels.contract import PassName, Problem, Scalar, SparseBlock
-from attnctl_kernels.pallas_mgpu.spec import PallasMgpu
+from attnctl_kernels.pallas_mgpu.spec import PallasMgpu, TuningConfig
 from attnctl_kernels.rule import Rule, rules_of_family
+
+
+class RankerConfig(TuningConfig):
+    """What the ranker passes beside its TuningConfig, and the sizes that its callers compute from."""
+
+    bound: tuple[int, ...] | None = None  # first and last key of history, of candidates
+    default_bound: bool | None = None  # True: the call passes no bound
+    cap: float | None = None
+    cap_method: str | None = None
+    num_user_prefix_tokens: int | None = None
+    history_seq_len: int | None = None
+    emb_size: int | None = None
 
 
 class RankerFa3(PallasMgpu):
@@ -15,6 +29,9 @@ class RankerFa3(PallasMgpu):
 
     name: ClassVar[str] = "ranker_fa3"
     title: ClassVar[str] = "x-algorithm ranker attention, Pallas Mosaic GPU"
+
+    def config_model(self, pass_name: PassName) -> type[BaseModel]:
+        return RankerConfig
 
     def default_config(
         self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from attnctl_kernels.contract import Config, Family, PassName, Problem, Scalar, SparseBlock
 
@@ -19,6 +19,14 @@ class RankerSwitches(BaseModel):
 
     qk_norm: bool | None = None
     attn_logit_cap: float | None = None
+    user_lens: tuple[Annotated[int, Field(gt=0)], ...] | None = None  # these: of rows packed from several users
+    hist_sizes: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    cand_sizes: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    candidate_seq_len: Annotated[int, Field(gt=0)] | None = None
+    num_user_prefix_tokens: int | None = None
+    packed_seq_len: Annotated[int, Field(gt=0)] | None = None
+    valid_block_upper: bool | None = None  # whether the bound is passed
+    valid_block_lower: bool | None = None
 
 
 class RankerFa4(Family):

@@ -8,6 +8,7 @@ from attnctl_kernels.contract import Case
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
 MAX_TILE_N = 256  # columns of a wgmma
+BIAS_GRANULE = 128
 SM90_TILES_M = (192, 128, 64)
 
 
@@ -87,6 +88,44 @@ def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
     tile_m, stages = case.config.get("tile_m"), case.config.get("q_stage")
     if isinstance(tile_m, int) and isinstance(stages, int):
         yield from _ragged_query_block(case, tile_m * stages, f"q_stage * tile_m = {stages} * {tile_m}")
+
+
+@rule(
+    "SGL-004",
+    passes=("forward",),
+    why="the fork's own features work with some configs only",
+    upstream=("learnable_sink must be bfloat16", "for relative bias, require causal or window length == rel_extent"),
+)
+def feature_of_the_fork_not_supported(case: Case) -> Iterator[Violation]:
+    """A sink, a relative bias or block scales that this config cannot have.
+
+    What: `learnable_sink` is bfloat16. `rel_extent` is a multiple of 128, with tiles of 128 x 128, and the mask is
+    causal or a window of that length. With `block_scaled`, `q_stage` is 1.
+
+    Why: The fork adds these features to a kernel of an older release. What it does not refuse with a message fails
+    while it is traced.
+
+    Fix: Cast the sink to bfloat16; `rel_extent` 1000 -> 1024 with `window: 1024`.
+    """
+    config, mask = case.config, case.problem.mask
+    sink, extent = config.get("learnable_sink"), config.get("rel_extent")
+    if isinstance(sink, str) and sink != "bfloat16":
+        field = "config.learnable_sink"
+        yield Violation(field, f"learnable_sink is {sink}, not bfloat16", (Fix(field, "bfloat16"),))
+    if isinstance(extent, int):
+        if extent < 1 or extent % BIAS_GRANULE:
+            fixes = tuple(Fix("config.rel_extent", each) for each in nearest_multiples(max(extent, 1), BIAS_GRANULE))
+            yield Violation("config.rel_extent", f"rel_extent={extent} is not a multiple of {BIAS_GRANULE}", fixes)
+        elif mask.pattern != "causal" and (mask.pattern != "sliding_window" or mask.window != extent):
+            message = f"a relative bias of {extent} needs a causal mask or a window of that length"
+            yield Violation("mask.pattern", message, advice="use pattern causal, or a window of that length")
+        for name in ("tile_m", "tile_n"):
+            if config.get(name) != BIAS_GRANULE:
+                message = f"a relative bias needs {name}={BIAS_GRANULE}, not {config.get(name)}"
+                yield Violation(f"config.{name}", message, (Fix(f"config.{name}", BIAS_GRANULE),))
+    if config.get("block_scaled") and config.get("q_stage") != 1:
+        message = f"block-scaled Q and K need q_stage=1, not {config.get('q_stage')}"
+        yield Violation("config.q_stage", message, (Fix("config.q_stage", 1),))
 
 
 def _ragged_query_block(case: Case, rows: int, what: str) -> Iterator[Violation]:

@@ -18,6 +18,9 @@ class ForwardTiles(BaseModel):
     tile_m: int | None = None
     tile_n: int | None = None
     q_stage: int | None = None
+    learnable_sink: str | None = None  # its element type, where there is one
+    rel_extent: int | None = None  # of a relative bias
+    block_scaled: bool | None = None  # Q and K with a scale per block
 
 
 class SglangFa4(Family):
