@@ -34,7 +34,7 @@ def packed_sizes_not_aligned_to_blocks(case: Case) -> Iterator[Violation]:
     """
     config: Mapping[str, Any] = case.config
     for name in SIZES:
-        value = config.get(name)
+        value: Any = config.get(name)
         for size in value if isinstance(value, tuple) else ():
             if size % BLOCK:
                 rounded = tuple(-(-each // BLOCK) * BLOCK for each in value)
