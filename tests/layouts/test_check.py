@@ -118,6 +118,23 @@ def test_backward_lists_that_are_not_transposed(codes):
     assert message.endswith("and 25 more: in the backward lists and not in the forward lists")
 
 
+def test_lists_for_the_forward_pass_alone_would_give_dense_gradients(codes, tmp_path):
+    assert "FA4-B008" in codes(lists(MASKS[0][0], 1024, backward=False), length=1024)
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("a.npz}", "a.npz, backward_arrays: true}"), encoding="utf-8"
+    )
+    assert check_profile(path).findings == ()
+
+
+def test_a_family_that_has_the_rule_says_it_once(codes):
+    arrays = lists(MASKS[0][0], 1024)
+    arrays["mask_block_idx"] = arrays["mask_block_idx"].astype(np.int64)
+    assert set(codes(arrays, length=1024)) == {"FA4-S003"}
+    arrays = lists(MASKS[0][0], 1024) | {"bwd_full_block_idx": np.zeros((1, 1, 9, 9), np.int32)}
+    assert set(codes(arrays, length=1024)) == {"FA4-B007", "LAYOUT-004"}
+
+
 def test_the_command_line_takes_a_file_of_arrays(tmp_path, capsys):
     np.savez(tmp_path / "other.npz", **lists(MASKS[0][0], 2048))
     path = tmp_path / "p.yaml"

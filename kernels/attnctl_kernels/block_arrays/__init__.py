@@ -62,10 +62,9 @@ class BlockArrays:
             size = self.sizes(pass_name)
             width = max((each.shape[3] for each in self._indices(pass_name) if each.ndim == 4), default=0)
             found |= {name: value for name, value in zip(names, (*size, width), strict=False) if name and value > 0}
-        if self.sizes("forward"):
-            found["has_full_blocks"] = all(each is not None for each in self.pair("forward", "full"))
-        if self.sizes("backward"):
-            found["backward_arrays"] = True
+        if self.sizes(FORWARD):
+            found["has_full_blocks"] = all(each is not None for each in self.pair(FORWARD, "full"))
+            found["backward_arrays"] = bool(self.sizes(BACKWARD))
         dtypes = sorted({str(each.dtype) for each in self.arrays.values()}, key=lambda each: each == "int32")
         return found | ({"index_dtype": dtypes[0]} if dtypes else {})
 
