@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attnctl.cli.options import LengthRanges, Profiles, parse_lengths
-from attnctl.errors import ExitCode
+from attnctl.errors import ExitCode, UsageError
 from attnctl.report import get_renderer, renderer_names, summarize
 
 if TYPE_CHECKING:
@@ -54,12 +54,15 @@ def validate(  # noqa: PLR0917 - the command's options
         typer.Option(metavar="N", min=1, help="With --compile: workers.", show_default="one per core"),
     ] = None,
     deadline: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="With --compile: for one kernel.")
-    ] = COMPILE_DEADLINE_S,
+        float | None,
+        typer.Option(metavar="SECONDS", min=1, help="With --compile: for one kernel.", show_default="300"),
+    ] = None,
 ) -> ExitCode:
     from attnctl.profile.load import load, profile_paths  # noqa: PLC0415 - a wrong command line costs no pydantic
     from attnctl.rules.check import check_loaded  # noqa: PLC0415
 
+    if not compile and (jobs is not None or deadline is not None):
+        raise UsageError("--jobs and --deadline are about compiling", "add --compile")
     renderer = get_renderer(format)
     lengths = parse_lengths(seq_len or ())
     profiles = (load(path, seq_lens=lengths.values, layout=layout) for path in profile_paths(paths))
@@ -73,7 +76,8 @@ def validate(  # noqa: PLR0917 - the command's options
     return ExitCode.FINDINGS if failed else ExitCode.OK
 
 
-def _compiled(checked: Sequence[tuple[Loaded, Report]], jobs: int | None, deadline: float) -> list[Report]:
+def _compiled(checked: Sequence[tuple[Loaded, Report]], jobs: int | None, deadline: float | None) -> list[Report]:
     from attnctl.compile.run import Settings, compile_all  # noqa: PLC0415 - as above
 
-    return compile_all(checked, Settings(jobs, deadline), lambda message: typer.echo(message, err=True))
+    settings = Settings(jobs, deadline or COMPILE_DEADLINE_S)
+    return compile_all(checked, settings, lambda message: typer.echo(message, err=True))

@@ -34,10 +34,11 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What compiling one profile told. ``notes`` say what was not compiled, and why."""
+    """What compiling one profile told. ``notes`` say what was not compiled, and why; reports have the findings, too."""
 
     kernels: tuple[CompiledKernel, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,8 @@ def _with_compilation(loaded: Loaded, report: Report, planned: Plan, results: Re
             continue
         kernels.append(CompiledKernel(kernel, result))
         findings += judge(loaded, kernel, result, report.problem_count)
-    return replace(
-        report, findings=(*report.findings, *findings), compilation=Compilation(tuple(kernels), tuple(notes))
-    )
+    compilation = Compilation(tuple(kernels), tuple(notes), tuple(findings))
+    return replace(report, findings=(*report.findings, *findings), compilation=compilation)
 
 
 def _notes(report: Report, planned: Plan) -> Iterator[str]:

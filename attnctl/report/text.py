@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def render(reports: Sequence[Report], out: TextIO) -> None:
     colour = has_colour(out)
     for report in reports:
+        findings = report.findings
         if report.by_length:
             out.writelines(f"{one_line(each)}\n" for each in length_table(str(report.path), report.by_length))
-        else:
-            out.writelines(line(finding, colour=colour) + "\n" for finding in report.findings)
+            findings = report.compilation.findings if report.compilation else ()  # they are about kernels, not lengths
+        out.writelines(line(finding, colour=colour) + "\n" for finding in findings)
         out.writelines(f"{one_line(f'{report.path}: {each}')}\n" for each in _compiled.lines(report))
 
 

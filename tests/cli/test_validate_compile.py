@@ -101,6 +101,45 @@ def test_a_missing_package_names_its_extra(tmp_path):
     assert done.stdout == ""
 
 
+LATE = """\
+class Launcher:
+    framework = "torch"
+    compiles = True
+
+    def warm_up(self):
+        pass
+
+    def versions(self):
+        return {}
+
+    def compile(self, task, candidate):
+        import package_that_nobody_has
+
+
+LAUNCHER = Launcher()
+"""
+
+
+@pytest.mark.skipif(not util.find_spec("torch"), reason="torch is not installed")
+def test_a_package_that_is_missed_late_does_too(tmp_path):
+    family = tmp_path / "families" / "late"
+    family.mkdir(parents=True)
+    spec = (ROOT / "tests" / "families" / "needy" / "spec.py").read_text()
+    (family / "spec.py").write_text(spec.replace('"needy"', '"late"'))
+    (family / "__init__.py").touch()
+    (family / "launch.py").write_text(LATE)
+    (tmp_path / "p.yaml").write_text("family: late\nproblem: {seq_len: 256, num_heads_q: 2, head_dim: 32}\n")
+    done = validate(tmp_path, "p.yaml", ATTNCTL_FAMILY_PATH=str(tmp_path / "families"))
+    assert done.returncode == 4
+    assert "error: package_that_nobody_has is not installed\nhint: pip install 'attnctl[fa4]'\n" in done.stderr
+
+
+def test_options_of_compiling_belong_to_it(attnctl, write):
+    done = attnctl("validate", write("p.yaml", GOOD), "--jobs", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --jobs and --deadline are about compiling\nhint: add --compile\n"
+
+
 @pytest.mark.parametrize(
     ("profile", "note"),
     [

@@ -97,6 +97,17 @@ def test_text(loaded, kernel):
     assert ", from the cache\n" in rendered("text", loaded, kernel, cached=True)
 
 
+def test_a_table_of_lengths_leaves_room_for_what_compiling_found(loaded, kernel):
+    found = result(Outcome.COMPILE_ERROR, "no")
+    (finding,) = judge(loaded, kernel, found, 4)
+    compilation = Compilation((CompiledKernel(kernel, found),), (), (finding,))
+    out = io.StringIO()
+    report = Report(loaded.path, loaded.profile, (finding,), 1, 1, {1024: ()}, compilation)
+    get_renderer("text").render([report], out)
+    assert out.getvalue().startswith(f"{loaded.path}: 1 of 1 lengths")
+    assert out.getvalue().count(": error COMPILE001 ") == 1
+
+
 def test_github_shows_notices(loaded, kernel):
     assert rendered("github", loaded, kernel).splitlines() == [
         f"::notice file={loaded.path}::{each}" for each in (LINE, NOTE)
