@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attnctl_kernels.contract import Mask
-from attnctl_kernels.fa4 import resources, tiles
+from attnctl_kernels.fa4 import resources
+from attnctl_kernels.fa4.call import Call
 from attnctl_kernels.fa4.spec import FAMILY
 
 torch = pytest.importorskip("torch")
@@ -149,7 +150,7 @@ def test_default_forward_tile_is_upstreams(upstream, arch):
         assert (ours["tile_m"], ours["tile_n"]) == (config.m_block_size, config.n_block_size)
         if arch == "sm_90":
             assert (ours["mma_pv_is_rs"], ours["intra_wg_overlap"]) == (config.mma_pv_is_rs, config.intra_wg_overlap)
-        assert tiles.q_stage(problem, arch) == config.q_stage
+        assert Call(make_case(problem, arch=arch)).q_stage == config.q_stage
 
 
 def test_default_backward_tile_is_upstreams(upstream):

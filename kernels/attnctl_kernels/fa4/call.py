@@ -120,13 +120,12 @@ class Call:
 
     @property
     def q_stage(self) -> int:
-        """As the profile says, or as the kernel picks: two unless the rows fit one tile, or O would not fit twice."""
+        """As the profile says, or as the kernel picks."""
         return self.number("q_stage") or self.own_q_stage
 
     @property
     def own_q_stage(self) -> int:
-        more = self.on_blackwell and self.packed_rows > (self.tile_m or ROWS) and self.case.problem.head_dim_v != 256
-        return 2 if more else 1
+        return tiles.q_stage(self.case.problem, self.case.arch, packs=self.pack_gqa)
 
     @property
     def num_splits(self) -> int:

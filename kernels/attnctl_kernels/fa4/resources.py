@@ -1,4 +1,4 @@
-"""What a forward tile takes on sm_90, from the allocations in ``flash_attn/cute/flash_fwd_sm90.py``."""
+"""What a forward tile takes on sm_90 and sm_80, from the allocations in ``flash_fwd_sm90.py`` and ``flash_fwd.py``."""
 
 from __future__ import annotations
 
@@ -56,3 +56,9 @@ def keeps_accumulators(problem: Problem, config: Config) -> bool:
 def assembles(problem: Problem, config: Config) -> bool:
     """Whether each matrix instruction finds its registers."""
     return instruction_registers(problem, config) <= LAUNCH_REGISTERS[warp_groups(config)]
+
+
+def ampere_smem_bytes(problem: Problem, tile_m: int, tile_n: int) -> int:
+    """Q, and one stage of K and V."""
+    dim, dim_v = padded(problem.head_dim), padded(problem.head_dim_v)
+    return (tile_m * dim + tile_n * (dim + dim_v)) * problem.element_bytes

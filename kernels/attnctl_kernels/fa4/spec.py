@@ -19,7 +19,7 @@ from attnctl_kernels.contract import (
     SparseBlock,
     join_words,
 )
-from attnctl_kernels.fa4 import cost, resources, tiles
+from attnctl_kernels.fa4 import cost, models, tiles
 from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
 from attnctl_kernels.fa4.target import TARGETS
 
@@ -52,10 +52,9 @@ class Fa4(Family):
     ) -> dict[str, Scalar]:
         if pass_name == "backward":  # noqa: S105 - not a password
             backward = tiles.backward_tile(problem, arch, sparse_block)
-            factor = (
-                {"subtile_factor": tiles.subtile_factor(backward, sparse_block)} if tiles.is_sparse(problem) else {}
-            )
-            return {**asdict(backward), **factor}
+            if not tiles.is_sparse(problem):
+                return asdict(backward)
+            return {**asdict(backward), "subtile_factor": tiles.subtile_factor(backward, arch, sparse_block)}
         forward = tiles.forward_tile(problem, arch, sparse_block)
         if arch != "sm_90":
             return {"tile_m": forward.tile_m, "tile_n": forward.tile_n}
@@ -77,22 +76,12 @@ class Fa4(Family):
         }
 
     def resources(self, case: Case) -> tuple[Resource, ...]:
-        if not models(case):
-            return ()
-        groups = resources.warp_groups(case.config)
-        return (
-            Resource("shared memory", resources.smem_bytes(case.problem, case.config), resources.SMEM_LIMIT, "bytes"),
-            Resource(
-                "accumulators per MMA thread",
-                resources.accumulator_registers(case.problem, case.config),
-                resources.REGISTER_CAP[groups],
-                "registers",
-            ),
-        )
+        """By arch and pass; empty for tiles that make no kernel."""
+        return models.resources_of(case)
 
     def grid(self, case: Case) -> int | None:
         """The query heads of a group are packed into the rows of a tile."""
-        if not models(case):
+        if not models.covers(case):
             return None
         problem = case.problem
         rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
@@ -118,18 +107,7 @@ class Fa4(Family):
         return tiles.kernel_key(case.problem, case.config)
 
     def predicted_cost(self, case: Case) -> float:
-        return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models(case) else 0.0
-
-
-def models(case: Case) -> bool:
-    """Whether the resource model covers the case: forward on sm_90 with a tile that the kernel can be built for."""
-    tile_m, tile_n = case.config.get("tile_m"), case.config.get("tile_n")
-    return (
-        (case.pass_name, case.arch) == ("forward", "sm_90")
-        and tile_m in tiles.SM90_TILES_M
-        and isinstance(tile_n, int)
-        and tile_n in range(tiles.GRANULE, tiles.MAX_TILE_N + 1, tiles.GRANULE)
-    )
+        return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models.covers(case) else 0.0
 
 
 FAMILY = Fa4()

@@ -43,10 +43,10 @@ def is_sparse(problem: Problem) -> bool:
     return problem.mask.pattern != "dense"
 
 
-def q_stage(problem: Problem, arch: str | None) -> int:
+def q_stage(problem: Problem, arch: str | None, *, packs: bool = True) -> int:
     """Query tiles per program: two on Blackwell, unless the rows fit one or O would not fit twice."""
-    packed_rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
-    return 2 if arch in BLACKWELL and packed_rows > 128 and problem.head_dim_v != 256 else 1
+    rows = problem.seqlen_q * (max(1, problem.num_heads_q // problem.num_heads_kv) if packs else 1)
+    return 2 if arch in BLACKWELL and rows > 128 and problem.head_dim_v != 256 else 1
 
 
 def forward_tile(problem: Problem, arch: str | None, sparse_block: SparseBlock | None) -> ForwardTile:
@@ -114,8 +114,10 @@ def kernel_key(problem: Problem, config: Config) -> Hashable:
     )
 
 
-def subtile_factor(tile: BackwardTile, sparse_block: SparseBlock | None) -> int:
-    """Query tiles per query block of the backward pass."""
+def subtile_factor(tile: BackwardTile, arch: str | None, sparse_block: SparseBlock | None) -> int:
+    """Query tiles per query block of the backward pass; of unstated size, blocks of 128 on sm_90 and two tiles else."""
+    if sparse_block is None and arch != "sm_90":
+        return 2
     return (sparse_block[0] if sparse_block else 128) // tile.tile_m or 1
 
 

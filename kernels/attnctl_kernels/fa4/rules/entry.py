@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4 import tiles
-from attnctl_kernels.fa4.rules.values import HEAD_DIM_GRANULE, MAX_HEAD_DIM, nearest, number
+from attnctl_kernels.fa4.call import Call
+from attnctl_kernels.fa4.rules.values import HEAD_DIM_GRANULE, MAX_HEAD_DIM, has_blackwell_kernel, nearest, number
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
 HALF_TYPES = ("bfloat16", "float16")
@@ -43,7 +44,7 @@ def head_dim_unsupported(case: Case) -> Iterator[Violation]:
     why="S and O of a tile share 512 columns of tensor memory",
     upstream=("(head_dim, head_dim_v)=({}, {}) is not supported on SM100/SM110.",),
 )
-def head_dims_unsupported_on_blackwell(case: Case) -> Iterator[Violation]:
+def head_dims_unsupportedhas_blackwell_kernel(case: Case) -> Iterator[Violation]:
     """Head dimensions that the kernels for sm_100, sm_103 and sm_110 do not take.
 
     What: `head_dim` and `head_dim_v` are multiples of 8 from 8 to 128; or 192 and 128; or 256 and 256. (64 or 512 with
@@ -54,21 +55,15 @@ def head_dims_unsupported_on_blackwell(case: Case) -> Iterator[Violation]:
     Fix: (192, 192) -> (192, 128), or pad to (256, 256).
     """
     dim, dim_v = case.problem.head_dim, case.problem.head_dim_v
-    if _on_blackwell(dim, dim_v):
+    if has_blackwell_kernel(dim, dim_v):
         return
     legal = range(HEAD_DIM_GRANULE, 513, HEAD_DIM_GRANULE)
     same = dim == dim_v  # head_dim_v then follows head_dim
-    dims = nearest(dim, (each for each in legal if _on_blackwell(each, each if same else dim_v)))
-    dims_v = nearest(dim_v, (each for each in legal if _on_blackwell(dim, each)))
+    dims = nearest(dim, (each for each in legal if has_blackwell_kernel(each, each if same else dim_v)))
+    dims_v = nearest(dim_v, (each for each in legal if has_blackwell_kernel(dim, each)))
     fixes = [Fix("problem.head_dim", each) for each in dims] + [Fix("problem.head_dim_v", each) for each in dims_v]
     message = f"head_dim {dim} with head_dim_v {dim_v} has no kernel on {case.arch}"
     yield Violation("problem.head_dim", message, tuple(fixes))
-
-
-def _on_blackwell(dim: int, dim_v: int) -> bool:
-    usual = 8 <= dim <= 128 and 8 <= dim_v <= 128
-    own = (dim, dim_v) in ((192, 128), (256, 256), (64, 512), (512, 512))
-    return (usual or own) and dim % HEAD_DIM_GRANULE == 0 and dim_v % HEAD_DIM_GRANULE == 0
 
 
 @rule(
@@ -114,11 +109,11 @@ def group_does_not_divide_the_tile(case: Case) -> Iterator[Violation]:
     """
     queries, keys, tile_m = case.problem.num_heads_q, case.problem.num_heads_kv, number(case, "tile_m")
     group = queries // keys
-    if queries % keys or tile_m not in tiles.SM90_TILES_M or tile_m % group == 0:
+    if queries % keys or tile_m not in tiles.SM90_TILES_M or tile_m % group == 0 or not Call(case).pack_gqa:
         return
     fixes = [Fix("config.tile_m", each) for each in tiles.SM90_TILES_M if each % group == 0]
     if not fixes:
-        whole = (each for each in range(1, queries + 1) if queries % each == 0 and tile_m % (queries // each) == 0)
+        whole = (queries // each for each in range(1, tile_m + 1) if queries % each == 0 and tile_m % each == 0)
         fixes = [Fix("problem.num_heads_kv", each) for each in nearest(keys, whole)]
     message = f"tile_m {tile_m} is not a multiple of the {group} query heads per key/value head"
     yield Violation("config.tile_m", message, tuple(fixes))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4 import resources, tiles
+from attnctl_kernels.fa4.call import Call
 from attnctl_kernels.fa4.rules.values import TILES_N, block, nearest, number
 from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
 
@@ -170,7 +171,7 @@ def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
     """A sparse query block is not a whole number of staged query tiles (sm_100, sm_103, sm_110).
 
     What: The first value of `sparse_block` is a multiple of `q_stage * tile_m`: 256 where seqlen_q * num_heads_q /
-    num_heads_kv is above 128 and head_dim_v is not 256, and 128 otherwise.
+    num_heads_kv (seqlen_q alone with `pack_gqa: false`) is above 128 and head_dim_v is not 256, and 128 otherwise.
 
     Why: The kernel picks q_stage 2 by itself as soon as there are more rows than one tile. FlexAttention's usual 128 x
     128 is refused.
@@ -178,7 +179,7 @@ def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
     Fix: `sparse_block: [256, 128]`.
     """
     tile_m, sparse_block = number(case, "tile_m"), block(case)
-    stages = tiles.q_stage(case.problem, case.arch)
+    stages = Call(case).q_stage
     if sparse_block and tile_m and sparse_block[0] % (stages * tile_m):
         block_q, block_kv = sparse_block
         near = nearest_multiples(block_q, stages * tile_m)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case, join_words
-from attnctl_kernels.fa4 import resources, tiles
+from attnctl_kernels.fa4 import models, resources, tiles
 from attnctl_kernels.fa4.rules.values import TILES_N, nearest, runs_on_sm90, tile_fixes
-from attnctl_kernels.fa4.spec import models
 from attnctl_kernels.rule import Fix, Severity, Violation, nearest_multiples, rule
 
 OTHER_ARCHES = (*tiles.AMPERE, *tiles.BLACKWELL, "sm_120")
@@ -156,23 +155,44 @@ def accumulators_spill(case: Case) -> Iterator[Violation]:
 @rule(
     "FA4-F009",
     passes=("forward",),
-    arches=OTHER_ARCHES,
     why="the kernels of this arch have no such switch",
-    upstream=("SM{} does not expose SM90 MMA flags", "SM100 forward does not expose SM90 MMA flags"),
+    upstream=(
+        "SM{} does not expose SM90 MMA flags",
+        "SM100 forward does not expose SM90 MMA flags",
+        "SM{} requires q_stage=1",
+        "SM{} does not support SM100 scheduler options",
+    ),
 )
-def hopper_switch_on_another_arch(case: Case) -> Iterator[Violation]:
-    """A switch of the sm_90 kernel is set for another arch.
+def switch_of_another_arch(case: Case) -> Iterator[Violation]:
+    """A switch is set that the kernel of another arch has.
 
-    What: `mma_pv_is_rs` and `intra_wg_overlap` are true on sm_90 alone.
+    What: `mma_pv_is_rs` and `intra_wg_overlap` are true on sm_90 alone. On sm_100, sm_103 and sm_110 alone `q_stage` is
+    2, `seqlen_k_per_split` is given, and `use_clc`, `static_persistent`, `use_tma_o`, `use_s_ping_pong` and `use_2cta`
+    are true.
 
-    Why: They say how the warp groups of Hopper share their work. The kernels of other arches ignore them, so that a
-    config which was tuned with them would not be what runs.
+    Why: The first two say how the warp groups of Hopper share their work, the others how the larger units of Blackwell
+    are fed. Other kernels ignore them, so that a config which was tuned with them would not be what runs.
 
     Fix: Leave them out.
     """
-    for name in ("mma_pv_is_rs", "intra_wg_overlap"):
-        if case.config.get(name):
-            yield Violation(f"config.{name}", f"{name} does not exist on {case.arch}", (Fix(f"config.{name}", False),))
+    if case.arch != "sm_90":
+        for name in ("mma_pv_is_rs", "intra_wg_overlap"):
+            if case.config.get(name):
+                yield _absent(case, name, False)
+    if case.arch not in tiles.BLACKWELL:
+        stages = case.config.get("q_stage")
+        if isinstance(stages, int) and stages != 1:
+            yield _absent(case, f"q_stage {stages}", 1)
+        for name in ("use_clc", "static_persistent", "use_tma_o", "use_s_ping_pong", "use_2cta"):
+            if case.config.get(name):
+                yield _absent(case, name, False)
+        if case.config.get("seqlen_k_per_split") is not None:
+            yield _absent(case, "seqlen_k_per_split", None)
+
+
+def _absent(case: Case, name: str, instead: int | None) -> Violation:
+    field = f"config.{name.partition(' ')[0]}"
+    return Violation(field, f"{name} does not exist on {case.arch}", (Fix(field, instead),))
 
 
 @rule(
@@ -206,4 +226,4 @@ def instruction_exceeds_registers(case: Case) -> Iterator[Violation]:
 
 
 def _is_modelled(case: Case) -> bool:
-    return models(case) and runs_on_sm90(case.problem)
+    return models.covers(case) and runs_on_sm90(case.problem)

@@ -32,6 +32,13 @@ def runs_on_sm90(problem: Problem) -> bool:
     )
 
 
+def has_blackwell_kernel(dim: int, dim_v: int) -> bool:
+    """Whether a kernel of sm_100, sm_103 and sm_110 takes these head dimensions; FA4-E002 says so otherwise."""
+    usual = 8 <= dim <= 128 and 8 <= dim_v <= 128
+    own = (dim, dim_v) in ((192, 128), (256, 256), (64, 512), (512, 512))
+    return (usual or own) and dim % HEAD_DIM_GRANULE == 0 and dim_v % HEAD_DIM_GRANULE == 0
+
+
 def nearest(value: int, legal: Iterable[int]) -> tuple[int, ...]:
     """The largest legal value below and the smallest above."""
     choices = sorted(legal)
