@@ -14,9 +14,12 @@ class ExitCode(IntEnum):
 
 
 class AttnctlError(Exception):
-    """Base of all errors that end a command. ``hint`` says what to do next."""
+    """Base of all errors that end a command. ``hint`` says what to do next.
 
-    exit_code: ExitCode = ExitCode.FINDINGS
+    By itself it is trouble with a file. That must not look like a finding or a regression.
+    """
+
+    exit_code: ExitCode = ExitCode.USAGE
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -7,9 +7,11 @@ in. A journal that does not fit is moved aside, never deleted.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,6 +173,8 @@ def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
         raise UsageError(f"{path}: no such file") from None
     except EOFError:  # a compressed journal that was cut off
         return
+    except zlib.error as error:
+        raise AttnctlError(f"{path}: cannot be read: {error}") from error
     except OSError as error:
         raise AttnctlError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -212,7 +216,8 @@ class Journal:
         self._write(record)
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # it flushes again what could not be written, which has been said
+            self._file.close()
 
     def _write(self, record: Record) -> None:
         try:

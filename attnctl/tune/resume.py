@@ -34,7 +34,8 @@ def open_journal(path: Path, header: Header, mode: Mode, say: Callable[[str], No
     """
     obstacle, recorded = _obstacle(path, header)
     if mode is Mode.RESUME and (recorded is None or obstacle):
-        raise UsageError(f"nothing to resume: {path}: {obstacle}", "leave --resume out to start a sweep")
+        where = "" if obstacle.startswith(str(path)) else f"{path}: "
+        raise UsageError(f"nothing to resume: {where}{obstacle}", "leave --resume out to start a sweep")
     done = recorded is not None and recorded.done is not None and recorded.done.complete
     if recorded is None or obstacle or mode is Mode.FRESH or (done and mode is Mode.AUTO):
         aside = set_aside(path)

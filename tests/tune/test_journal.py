@@ -169,3 +169,18 @@ def test_fresh_keeps_what_was_there(tmp_path, header):
     open_journal(path, header, Mode.FRESH, [].append)
     assert sorted(each.name for each in tmp_path.glob("*.jsonl")) == ["j.1.jsonl", "j.2.jsonl", "j.jsonl"]
     assert len(read(tmp_path / "j.1.jsonl").outcomes) == 3
+
+
+def test_a_journal_on_a_full_disk_closes_without_another_word(tmp_path, header):
+    journal = Journal.create(tmp_path / "j.jsonl", header)
+    with file_size_limit(4000):
+        with pytest.raises(AttnctlError):
+            journal.append(outcome(0, bad(reason="long" * 2000)))
+        journal.close()
+
+
+def test_a_compressed_journal_with_damage_inside_is_named(tmp_path):
+    path = tmp_path / "j.jsonl.gz"
+    path.write_bytes(gzip.compress(b"")[:10] + b"\xff" * 20)
+    with pytest.raises(AttnctlError, match=r"j\.jsonl\.gz: cannot be read: Error -3"):
+        read(path)
