@@ -50,7 +50,15 @@ def arch_unknown(case: Case) -> Iterator[Violation]:
         yield Violation("arch", message, tuple(Fix("arch", each) for each in near))
 
 
-@rule("G303", why="the kernel is not built for it")
+@rule(
+    "G303",
+    why="the kernel is not built for it",
+    upstream=(  # flash-attn-4
+        "Unsupported forward architecture family SM{}",
+        "Config targets SM{}, but the problem targets SM{}",
+        "Unsupported compute capability. Supported: 8.x, 9.x, 10.x, 11.x, 12.x",
+    ),
+)
 def arch_unsupported(case: Case) -> Iterator[Violation]:
     """The family does not run on this arch.
 
