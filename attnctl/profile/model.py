@@ -13,9 +13,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from attnctl_kernels.contract import Dtype, LengthArray, Mask, PassName, SparseBlock
 
 MAX_PROBLEMS = 10_000
+MAX_HEAD_DIM = 65_536  # no kernel comes near; rules look for the next size that works
 BUDGET_PATTERN = r"^[1-9][0-9]*(s|m|h)$"
 
 PositiveInt: TypeAlias = Annotated[int, Field(gt=0)]
+HeadDim: TypeAlias = Annotated[int, Field(gt=0, le=MAX_HEAD_DIM)]
 
 
 def _one_or_more(value: Any) -> Any:
@@ -59,8 +61,8 @@ class ProblemSection(Section):
     seqlen_k: Lengths | None = None
     num_heads_q: PositiveInt
     num_heads_kv: PositiveInt | None = None
-    head_dim: PositiveInt
-    head_dim_v: PositiveInt | None = None
+    head_dim: HeadDim
+    head_dim_v: HeadDim | None = None
     dtype: Dtype = "bfloat16"
     softmax_scale: Annotated[float, Field(gt=0)] | None = None
     dtype_kv: Dtype | None = None

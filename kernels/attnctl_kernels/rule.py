@@ -18,6 +18,7 @@ from typing import Any
 from attnctl_kernels.contract import Case, PassName
 
 _FAR = 1024  # as far as a head count would be changed
+_LARGEST = 4096  # no tile, and no number of stages, groups or splits, is as large
 
 
 class Severity(StrEnum):
@@ -134,6 +135,11 @@ def nearest_multiples(value: int, divisor: int) -> tuple[int, ...]:
     if below == value:
         return ()
     return (below, below + divisor) if below > 0 else (divisor,)
+
+
+def multiples_below(value: int, step: int = 1) -> range:
+    """The multiples of ``step`` below ``value``, largest first, as far as it is worth looking."""
+    return range((min(value, _LARGEST) - 1) // step * step, 0, -step)
 
 
 def divisors_around(number: int, near: int) -> tuple[int, ...]:

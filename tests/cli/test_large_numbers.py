@@ -6,6 +6,7 @@ import pytest
 
 from attnctl.profile.schema import built_in_families
 from attnctl_kernels.families import get_family
+from attnctl_kernels.ranker_triton.spec import V1
 
 SECONDS = 60  # a search takes years
 
@@ -39,6 +40,33 @@ def test_stages(process, write):
     done = process("validate", ".", seconds=SECONDS)
     assert done.returncode == 1
     assert "max_concurrent_steps 3" in done.stdout
+
+
+def test_blocks_and_lengths(process, write):
+    huge = 2**62
+    pallas = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
+    configs = {
+        "pallas_mgpu": ", ".join(f"{name}: {huge}" for name in pallas) + ", max_concurrent_steps: 2",
+        "tokamax": f"forward: {{block_q: {huge}, block_kv: {huge}, num_stages: {huge}, num_tma_splits: {huge}}}",
+        "flex": f"num_stages: {huge}",
+        "ranker_triton": "block_q: 64, block_k: 96",
+    }
+    for family, config in configs.items():
+        version = f"\nversion: {V1}" if family == "ranker_triton" else ""
+        text = profile(family, (8, 8), f"config: {{{config}}}{version}").replace(
+            "seq_len: 4096", f"seq_len: {2**62 - 1}"
+        )
+        write(f"{family}.yaml", text)
+    done = process("validate", ".", seconds=SECONDS)
+    assert done.returncode == 1
+    assert f"of {2**62 - 1} rows miss keys" in done.stdout
+
+
+def test_a_head_size_beyond_all_kernels(attnctl, write):
+    done = attnctl(
+        "validate", write("a.yaml", profile("fa4", (8, 8), "").replace("head_dim: 128", f"head_dim: {2**40}"))
+    )
+    assert "PROFILE005 `problem.head_dim` is 1099511627776, must be at most 65536" in done.stdout
 
 
 def test_few_queries_get_the_next_head_count_that_flex_can_decode_with(attnctl, write):

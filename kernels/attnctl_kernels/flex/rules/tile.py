@@ -9,7 +9,7 @@ from attnctl_kernels.contract import Case
 from attnctl_kernels.flex import options, tiles
 from attnctl_kernels.flex.resources import backward_smem, forward_smem
 from attnctl_kernels.flex.rules.values import BACKWARD, FORWARD, field, is_given, smaller_tiles
-from attnctl_kernels.rule import Fix, Severity, Violation, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, multiples_below, rule
 
 MAX_WARPS = 32
 _SIZES = tuple(each.name for each in (*FORWARD, *BACKWARD))
@@ -148,7 +148,7 @@ def _fitting(
     fixes = []
     for name in ("num_stages", *names):
         value = getattr(tile, name.lower())
-        smaller = range(value - 1, 0, -1) if name == "num_stages" else smaller_tiles(value)
+        smaller = multiples_below(value) if name == "num_stages" else smaller_tiles(value)
         fitting = next((each for each in smaller if fits(tile._replace(**{name.lower(): each}))), None)
         if fitting:
             fixes.append(Fix(field(case, name), fitting))

@@ -8,10 +8,9 @@ from typing import Any
 from attnctl_kernels.contract import Case, Config
 from attnctl_kernels.pallas_mgpu.resources import KERNELS, SMEM_LIMIT, Kernel
 from attnctl_kernels.pallas_mgpu.rules.values import GRANULE, largest_block, number
-from attnctl_kernels.rule import Fix, Severity, Violation, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, multiples_below, rule
 
 MAX_WGMMA_N = 256
-_MOST = 1024  # steps or warp groups: far more than fit
 
 
 @rule(
@@ -108,7 +107,7 @@ def _over(case: Case, kernel: Kernel, message: str, fits: Callable[[dict[str, An
             fixes.append(Fix(f"config.{name}", block))
     least = {"max_concurrent_steps": 2} | ({} if kernel.name == "forward" else {"compute_wgs_bwd": 1})
     for name, lowest in least.items():
-        values = range(min(number(case, name) - 1, _MOST), lowest - 1, -1)
+        values = (each for each in multiples_below(number(case, name)) if each >= lowest)
         value = next((each for each in values if fits({**config, name: each})), None)
         if value:
             fixes.append(Fix(f"config.{name}", value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Violation, nearest_multiples
+from attnctl_kernels.rule import Fix, Violation, multiples_below, nearest_multiples
 
 GRANULE = 64  # rows of a wgmma; 16-bit elements of a 128-byte swizzle row
 FORWARD_BLOCKS = ("block_q", "block_kv")
@@ -40,7 +40,7 @@ def granule_fixes(field: str, value: int) -> tuple[Fix, ...]:
 
 def largest_block(below: int, works: Callable[[int], bool]) -> int | None:
     """The largest legal block under ``below`` that works: smaller ones never need more of the device."""
-    return next((block for block in range((below - 1) // GRANULE * GRANULE, 0, -GRANULE) if works(block)), None)
+    return next((block for block in multiples_below(below, GRANULE) if works(block)), None)
 
 
 def ragged(

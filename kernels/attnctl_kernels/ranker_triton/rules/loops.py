@@ -10,6 +10,7 @@ from attnctl_kernels.ranker_triton.spec import V1, V2, blocks, is_forward
 from attnctl_kernels.rule import Fix, Violation, length_fixes, rule
 
 _OF_V1 = ("block_q", "block_k")
+_FAR = 1024  # as far as a window would be changed
 
 
 def clamped(case: Case, name: str, size: int) -> int:
@@ -89,10 +90,8 @@ def causal_blocks_lose_keys(case: Case) -> Iterator[Violation]:
     rows, keys = (clamped(case, name, sizes[name]) for name in _OF_V1)
     length = case.problem.seqlen_q
     if keys % rows and keys < length:
-        lost = sum(
-            min(start + rows, length) - max(start, (start // keys + 1) * keys)
-            for start in _straddling(length, rows, keys)
-        )
+        period = lcm(rows, keys)
+        lost = length // period * _lost(period, rows, keys) + _lost(length % period, rows, keys)
         smaller = next((each for each in (128, 64, 32, 16) if each <= rows and keys % each == 0), None)
         larger = next((each for each in (16, 32, 64, 128, 256) if each > keys and each % rows == 0), None)
         fixes = [Fix("config.block_q", smaller)] if smaller else []
@@ -101,11 +100,10 @@ def causal_blocks_lose_keys(case: Case) -> Iterator[Violation]:
         yield Violation("config.block_k", message, tuple(fixes))
 
 
-def _straddling(length: int, rows: int, keys: int) -> Iterator[int]:
-    """First rows of the query blocks that reach into another key block."""
-    for start in range(0, length, rows):
-        if min(start + rows, length) > (start // keys + 1) * keys:
-            yield start
+def _lost(length: int, rows: int, keys: int) -> int:
+    """Rows of query blocks that lie behind the key block in which the query block starts."""
+    starts = range(0, length, rows)
+    return sum(max(0, min(start + rows, length) - (start // keys + 1) * keys) for start in starts)
 
 
 @rule("RTRI-005", why="the first key block of a window is counted back from the last, rounded down")
@@ -163,7 +161,7 @@ def covers(case: Case, window: int, rows: int, keys: int) -> bool:
 
 def _outwards(value: int, most: int) -> Iterator[int]:
     """Numbers by their distance from ``value``."""
-    for distance in range(1, most + 1):
+    for distance in range(1, min(most, _FAR) + 1):
         if value - distance >= 1:
             yield value - distance
         if value + distance <= most:

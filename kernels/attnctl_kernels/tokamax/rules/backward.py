@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Violation, length_fixes, rule
+from attnctl_kernels.rule import Fix, Violation, length_fixes, multiples_below, rule
 from attnctl_kernels.tokamax.rules.fields import granule, positive
 from attnctl_kernels.tokamax.values import (
     BLACKWELL,
@@ -91,7 +91,7 @@ def backward_blocks_leave_a_tail(case: Case) -> Iterator[Violation]:
             continue
         reached = up(length, unit) // step * step
         if reached < length:
-            fitting = next(each for each in range(min(step, unit), 0, -1) if unit % each == 0 and step >= each)
+            fitting = next(each for each in multiples_below(min(step, unit) + 1) if unit % each == 0)
             message = f"{walked} {step} reaches {reached} of {length} ({name} is padded to {padding} {unit})"
             fixes = (Fix(f"config.{walked}", fitting), *length_fixes(f"problem.{name}", length, step))
             yield Violation(f"config.{walked}", message, fixes)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, multiples_below, nearest_multiples, rule
 from attnctl_kernels.tokamax.resources import SMEM_LIMIT, TMEM_COLUMNS, Kernel, kernels
 from attnctl_kernels.tokamax.values import (
     BLACKWELL,
@@ -93,8 +93,8 @@ def _over(case: Case, kernel: Kernel, *, shared: bool, tensor: bool = False) -> 
     fixes = []
     for name in kernel.knobs:
         step = _STEP.get(name, 64)
-        values = range((number(case, name) - 1) // step * step, 0, -step)
-        fitting = next((each for each in values if fits(_with(case, name, each))), None)
+        smaller = multiples_below(number(case, name), step)
+        fitting = next((each for each in smaller if fits(_with(case, name, each))), None)
         fixes += [Fix(f"config.{name}", fitting)] if fitting else []
     if is_forward(case) and value(case, "persistent") and fits(_with(case, "persistent", False)):
         fixes.append(Fix("config.persistent", value=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Severity, Violation, length_fixes, rule
+from attnctl_kernels.rule import Fix, Severity, Violation, length_fixes, multiples_below, rule
 from attnctl_kernels.tokamax.resources import SWIZZLE
 from attnctl_kernels.tokamax.rules.fields import GRANULE, granule, positive
 from attnctl_kernels.tokamax.values import (
@@ -175,7 +175,7 @@ def _splits(case: Case, unit: int) -> Iterator[Violation]:
 
     for name in wrong(splits, pair)[:1]:
         parts = splits * (pair if name == "head_dim_v" else 1)
-        fitting = next((each for each in range(splits - 1, 0, -1) if not wrong(each, pair)), None)
+        fitting = next((each for each in multiples_below(splits) if not wrong(each, pair)), None)
         fixes = [Fix("config.num_tma_splits", fitting)] if fitting else []
         if pair == 2 and not wrong(splits, 1):
             fixes.append(Fix("config.collective", value=False))
