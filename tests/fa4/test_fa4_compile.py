@@ -6,6 +6,8 @@ import re
 import pytest
 from fa4_cases import MASKS, errors, in_a_process, make_case, make_problem, make_work, objects
 
+from attnctl_kernels.fa4 import resources
+
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.fa4.launch")
 if launch.missing_packages():
@@ -41,6 +43,11 @@ def test_mask_compiles(compiled, name):
     assert result["resources"]["registers"] > 100
     assert result["resources"]["local_bytes"] == 0
     assert re.match("[0-9a-f]{64}-", result["binary"])
+
+
+def test_the_launch_asks_for_the_shared_memory_that_is_predicted(compiled):
+    predicted = resources.smem_bytes(problem_of("dense"), {**SMALL, "mma_pv_is_rs": True})
+    assert {result["resources"]["smem_bytes"] for result in compiled.values()} == {predicted}
 
 
 def test_masks_are_different_kernels(compiled):
