@@ -11,13 +11,13 @@ from attnctl.bench.plan import check_against, plans
 from attnctl.bench.result import Match
 from attnctl.bench.run import Say, run
 from attnctl.bench.settings import Settings
-from attnctl.errors import Unavailable, UsageError
+from attnctl.errors import UsageError
 from attnctl.gpu.measurer import Measurer
-from attnctl.gpu.protocol import CachePolicy, Environment, Hello
+from attnctl.gpu.protocol import CachePolicy, Hello
 from attnctl.profile.load import Loaded
 from attnctl.profile.model import Profile
 from attnctl.state import state_dir
-from attnctl.tune.run import CPU, FIRST_GPU
+from attnctl.tune.device import check_device, device_of
 from attnctl_kernels.families import get_family
 
 
@@ -52,12 +52,9 @@ def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
         state_dir=state_dir(),
         band=_band(loaded, profile) if options.gate else None,
     )
-    device = options.device or (FIRST_GPU if family.arches else CPU)
-    hello = Hello(family=family.name, arch=profile.arch, device=device)
+    hello = Hello(family=family.name, arch=profile.arch, device=device_of(family, options.device))
     with Measurer(hello, settings.deadlines, settings.state_dir, on_wait=say) as measurer:
-        _check_arch(loaded, profile, measurer.environment)
-        if others := measurer.environment.other_processes:
-            say(f"other processes compute on {device}: {', '.join(map(str, others))}; times may be noisy")
+        check_device(loaded.path, profile, measurer.environment, say)
         for plan in plans(loaded, measurer.environment, options.against, options.tuned):
             say(f"{loaded.path}: {plan.task.problem.slug} {plan.task.pass_name}")
             yield run(plan, str(loaded.path), measurer, settings, say)
@@ -69,11 +66,3 @@ def _band(loaded: Loaded, profile: Profile) -> float:
     except ValueError as error:
         field, line, column = loaded.locate("gate.max_regression")
         raise UsageError(f"{loaded.path}:{line}:{column}: {field}: {error}") from None
-
-
-def _check_arch(loaded: Loaded, profile: Profile, environment: Environment) -> None:
-    if profile.arch and environment.arch and profile.arch != environment.arch:
-        raise Unavailable(
-            f"{loaded.path}: is for {profile.arch}, and {environment.device_name} is {environment.arch}",
-            f"run it on {profile.arch}",
-        )

@@ -25,8 +25,6 @@ from attnctl.errors import AttnctlError, ExitCode
 if TYPE_CHECKING:
     from attnctl.rules.finding import Finding
 
-_TARGET = {"arch", "version", "passes"}  # errors there leave nothing to measure; others bar single configs
-
 
 class Format(StrEnum):
     TEXT = "text"
@@ -64,17 +62,15 @@ def bench(
     from attnctl.bench.exit import exit_code, worst  # noqa: PLC0415 - a wrong command line costs no pydantic
     from attnctl.bench.plan import DEFAULT, INCUMBENT  # noqa: PLC0415
     from attnctl.bench.session import Options, matches  # noqa: PLC0415
+    from attnctl.cli._stopping import stopping_findings  # noqa: PLC0415
     from attnctl.profile.load import load, profile_paths  # noqa: PLC0415
     from attnctl.report import _bench as report  # noqa: PLC0415
-    from attnctl.rules.check import check_loaded  # noqa: PLC0415
 
     options = Options(against or (DEFAULT, INCUMBENT), gate, cycles, cache.value, device_name(device), tuned)
     found, codes = [], []
     for path in profile_paths(paths):
         loaded = load(path)
-        if stopping := [
-            each for each in check_loaded(loaded).findings if loaded.profile is None or each.field in _TARGET
-        ]:
+        if stopping := stopping_findings(loaded):
             _print_findings(stopping, output)
             codes.append(ExitCode.FINDINGS)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,5 +74,13 @@ def _span(text: str) -> range:
 
 
 def device_name(text: str | None) -> str | None:
-    """What `--device` names: ``0`` is ``cuda:0``."""
-    return f"cuda:{text}" if text and text.isdecimal() else text
+    """What `--device` names: ``0`` is ``cuda:0``.
+
+    Raises:
+        UsageError: it names no device.
+    """
+    if text is None or re.fullmatch(r"cpu|cuda:[0-9]{1,3}", text):
+        return text
+    if re.fullmatch(r"[0-9]{1,3}", text):
+        return f"cuda:{text}"
+    raise UsageError(f"--device {text!r}: not a device", "name one, for example cpu, 0 or cuda:0")

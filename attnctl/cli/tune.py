@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnctl.cli.options import Profiles
+from attnctl.cli.options import Profiles, device_name
 from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks, UsageError
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def tune(  # noqa: PLR0917 - the command's options
 
     options = Options(
         strategy=get_strategy(strategy),
-        budget=Budget(parse_budget(budget)) if budget else None,
+        budget=Budget(parse_budget(budget)) if budget is not None else None,
         mode=Mode.AUTO if resume is None else Mode.RESUME if resume else Mode.FRESH,
-        device=_device(device),
+        device=device_name(device),
         cache=cache.value,
         out=out,
         jobs=jobs,
@@ -85,15 +85,10 @@ def tune(  # noqa: PLR0917 - the command's options
 
 def _refused(profiles: Sequence[Loaded]) -> bool:
     """Say on stderr what is wrong with profiles that cannot be tuned at all. Other rules only drop candidates."""
+    from attnctl.cli._stopping import stopping_findings  # noqa: PLC0415
     from attnctl.report.text import line  # noqa: PLC0415
-    from attnctl.rules.check import check_loaded  # noqa: PLC0415
 
-    stopping = [
-        finding
-        for loaded in profiles
-        for finding in check_loaded(loaded).findings
-        if loaded.profile is None or finding.field in {"arch", "version", "passes"}
-    ]
+    stopping = [finding for loaded in profiles for finding in stopping_findings(loaded)]
     for finding in stopping:
         typer.echo(line(finding), err=True)
     return bool(stopping)
@@ -170,11 +165,6 @@ def _print_json(document: dict[str, Any]) -> None:
 
 def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:
     typer.echo("\n\n".join("\n".join(block) for block in blocks))
-
-
-def _device(text: str | None) -> str | None:
-    """``0`` is ``cuda:0``."""
-    return f"cuda:{text}" if text and text.isdecimal() else text
 
 
 def _journals(paths: Sequence[Path]) -> list[Path]:

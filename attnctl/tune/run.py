@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from attnctl.errors import Unavailable, UsageError
+from attnctl.errors import UsageError
 from attnctl.gpu.compile_pool import CompilePool
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.interfaces import MeasurerLike, PoolLike
@@ -22,6 +22,7 @@ from attnctl.profile.lookup import Hit, Stale, case_for, lookup
 from attnctl.profile.problems import tasks
 from attnctl.state import state_dir
 from attnctl.tune.budget import Budget, parse_budget
+from attnctl.tune.device import CPU, check_device, device_of
 from attnctl.tune.entry import rules_fingerprint, running_versions
 from attnctl.tune.interrupt import Interrupts
 from attnctl.tune.journal import Header, Journal, read
@@ -34,9 +35,6 @@ from attnctl.tune.strategies import Strategy, get_strategy
 from attnctl.tune.sweep import Sweep, write
 from attnctl_kernels.contract import Candidate, PassName, Task
 from attnctl_kernels.families import get_family
-
-CPU = "cpu"
-FIRST_GPU = "cuda:0"
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,12 @@ class Tuning:
         begun = time.monotonic()
         folder = state_dir()
         with Measurer(hello, self.options.deadlines, folder, on_wait=self.progress.say) as measurer:
-            self._check_arch(measurer.environment)
+            check_device(self.loaded.path, self._profile, measurer.environment, self.progress.say)
             self._run_on(measurer, folder, time.monotonic() - begun, tasks_after)
 
     @property
     def device(self) -> str:
-        return self.options.device or (FIRST_GPU if self._family.arches else CPU)
+        return device_of(self._family, self.options.device)
 
     def spaces(self) -> list[Space]:
         """What would be measured, with the profile's own config as the incumbent: no device is asked."""
@@ -202,14 +200,6 @@ class Tuning:
         if not self.options.replay or self.options.out:
             with self.interrupts.shield():
                 write(result, self.loaded, self.options.out, lambda: how_to_resume(self.loaded.path, " --out FOLDER"))
-
-    def _check_arch(self, environment: Environment) -> None:
-        wanted, here = self._profile.arch, environment.arch
-        if self._family.arches and wanted and here and wanted != here:
-            raise Unavailable(
-                f"{self.loaded.path}: is for {wanted}, and {environment.device} ({environment.device_name}) is {here}",
-                f"run it on {wanted}, or write a profile for {here}",
-            )
 
 
 def how_to_resume(profile: Path, more: str = "") -> str:

@@ -157,6 +157,9 @@ mask: {pattern: causal}
     [
         (["--strategy", "greedy"], "there is no strategy 'greedy'"),
         (["--budget", "soon"], "budget 'soon': not a duration"),
+        (["--budget", ""], "budget '': not a duration"),
+        (["--device", "none"], "--device 'none': not a device"),
+        (["--device", ""], "--device '': not a device"),
         (["--replay", "missing.jsonl"], "missing.jsonl: no such file"),
     ],
 )

@@ -1,0 +1,35 @@
+"""The device that a profile's kernels are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from attnctl.errors import Unavailable
+from attnctl.gpu.protocol import Environment
+from attnctl.profile.model import Profile
+from attnctl_kernels.contract import Family
+
+CPU = "cpu"
+FIRST_GPU = "cuda:0"
+
+
+def device_of(family: Family, wanted: str | None) -> str:
+    """What the user names, or else what the family runs on."""
+    return wanted or (FIRST_GPU if family.arches else CPU)
+
+
+def check_device(path: Path, profile: Profile, environment: Environment, say: Callable[[str], None]) -> None:
+    """Warn of others who compute on the device.
+
+    Raises:
+        Unavailable: it is not of the architecture that the profile at ``path`` is for.
+    """
+    wanted, here = profile.arch, environment.arch
+    if wanted and here and wanted != here:
+        raise Unavailable(
+            f"{path}: is for {wanted}, and {environment.device} ({environment.device_name}) is {here}",
+            f"run it on {wanted}, or write a profile for {here}",
+        )
+    if others := environment.other_processes:
+        say(f"other processes compute on {environment.device}: {', '.join(map(str, others))}; times may be noisy")
