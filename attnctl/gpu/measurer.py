@@ -27,6 +27,14 @@ from attnctl.gpu.protocol import (
 )
 from attnctl_kernels.contract import Candidate, Task
 
+# No kernel and no driver ends a process by these: a user, a job scheduler or the system has.
+_FROM_OUTSIDE = frozenset(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"))
+
+
+def _is_innocent(lost: WorkerLost) -> bool:
+    """Whether what the worker was busy with should be given another one, once."""
+    return not lost.begun or (lost.reason in _FROM_OUTSIDE and not lost.out_of_memory)
+
 
 def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - the default for a library without a console
@@ -124,7 +132,7 @@ class Measurer:
     def finals(self, contenders: Sequence[Contender], cycles: int) -> FinalsReply:
         """Run ``cycles`` in a fresh process, each time on inputs of a new seed.
 
-        A contender that kills or hangs the process is put under ``failed``, and the others start again without it.
+        A contender that crashes or hangs the process is put under ``failed``, and the others start again without it.
 
         Raises:
             Unavailable: the process was lost twice with no single contender to blame.
@@ -147,7 +155,7 @@ class Measurer:
                     worker.request(fresh_seed, PreparedReply)
                     reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self.on_phase)
             except WorkerLost as lost:
-                if lost.subject is not None:
+                if lost.subject is not None and (unexplained or not _is_innocent(lost)):
                     failed[lost.subject] = lost.as_result()
                 elif unexplained:
                     raise lost.as_unavailable() from None
@@ -178,7 +186,7 @@ class Measurer:
         self.close()
 
     def _measured(self, request: Measure) -> Result:
-        """A worker that was lost before it began is no fault of the candidate: another one gets the request, once."""
+        """A worker that was lost for no fault of the candidate is replaced, once."""
         assert self._prepare
         for last in (False, True):
             worker = self._worker
@@ -187,23 +195,29 @@ class Measurer:
             try:
                 return worker.request(request, Result, self.on_phase)
             except WorkerLost as lost:
-                if lost.begun or last:
+                if last or not _is_innocent(lost):
                     raise
         raise AssertionError  # the loop returns or raises
 
     def _started(self) -> tuple[Worker, Environment]:
-        """A fresh worker that has opened the device: a warm one if there is one."""
+        """A fresh worker that has opened the device; one that dies on the way is replaced, once."""
+        for last in (False, True):
+            worker = self._spawned()
+            try:
+                return worker, worker.start()
+            except WorkerLost as lost:
+                if last or lost.timed_out:
+                    raise lost.as_unavailable() from None
+        raise AssertionError  # the loop returns or raises
+
+    def _spawned(self) -> Worker:
+        """A warm worker if there is one."""
         while self._warm:
             worker = self._warm.popleft()
             if worker.alive:
-                break
+                return worker
             worker.kill()
-        else:
-            worker = self._place.worker(self._hello, self._deadlines)
-        try:
-            return worker, worker.start()
-        except WorkerLost as lost:
-            raise lost.as_unavailable() from None
+        return self._place.worker(self._hello, self._deadlines)
 
     def _ready_worker(self, prepare: Prepare) -> tuple[Worker, Prepared]:
         """The worker, prepared; a lost one is replaced once."""

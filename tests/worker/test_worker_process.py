@@ -1,5 +1,6 @@
 """Processes: who dies with whom, and what the tool makes of it."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -38,17 +39,66 @@ def test_worker_killed_while_idle_costs_nothing(measurer):
     assert measurer.worker_pid != pid
 
 
-def test_worker_killed_at_work_costs_one_candidate(measurer):
-    def kill(phase):
-        if phase.name == "timing":
-            measurer.on_phase = None
-            os.kill(measurer.worker_pid, signal.SIGKILL)
+def kills(measurer, phase_name, times):
+    """Kill the worker in this phase of a request, as somebody else might."""
+    left = [None] * times
 
+    def on_phase(phase):
+        if phase.name == phase_name and left:
+            left.pop()
+            (worker,) = children() - before
+            os.kill(worker, signal.SIGKILL)
+
+    before = children() - ({measurer.worker_pid} if phase_name == "timing" else set())
+    measurer.on_phase = on_phase
+
+
+def children():
+    """Worker processes of this process that still run."""
+    pids = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid() and state != "Z":
+                pids.add(int(path.parent.name))
+    return pids
+
+
+def test_worker_killed_at_work_costs_nothing(measurer):
     measurer.prepare(SMALL)
-    measurer.on_phase = kill
+    kills(measurer, "timing", 1)
+    assert measurer.measure(candidate(delay_us=20_000)).outcome is Outcome.OK
+
+
+def test_worker_killed_at_work_twice_costs_one_candidate(measurer):
+    measurer.prepare(SMALL)
+    kills(measurer, "timing", 2)
     result = measurer.measure(candidate(delay_us=20_000))
     assert (result.outcome, result.reason) == (Outcome.WORKER_DIED, "killed by SIGKILL")
     assert measurer.measure(candidate()).outcome is Outcome.OK
+
+
+def test_worker_killed_in_the_finals_costs_no_contender(measurer):
+    measurer.prepare(SMALL)
+    kills(measurer, "check", 1)
+    contenders = [Contender(name=name, candidate=candidate()) for name in ("incumbent", "again")]
+    reply = measurer.finals(contenders, 2)
+    assert (len(reply.cycles), reply.failed) == (2, {})
+
+
+def test_worker_killed_while_it_starts_is_replaced(measurer, monkeypatch):
+    measurer.prepare(SMALL)
+    start = Worker.start
+
+    def killed(worker):
+        monkeypatch.setattr(Worker, "start", start)
+        worker.spawn()
+        os.kill(worker.pid, signal.SIGKILL)
+        return start(worker)
+
+    monkeypatch.setattr(Worker, "start", killed)
+    reply = measurer.finals([Contender(name="only", candidate=candidate())], 2)
+    assert (len(reply.cycles), reply.failed) == (2, {})
 
 
 def test_worker_dies_with_the_tool(tmp_path):
