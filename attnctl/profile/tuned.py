@@ -149,6 +149,8 @@ def _content(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise _damaged(path, f"it is not YAML{where}") from error
+    except (ValueError, RecursionError) as error:  # a date that is none, for example
+        raise _damaged(path, f"it is not YAML of a tuned profile: {error}") from error
     if not isinstance(content, dict):
         raise _damaged(path, "it is not a mapping")
     if content.get("schema") != SCHEMA:

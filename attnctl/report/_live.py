@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -62,7 +63,8 @@ class _Display(Progress):
         self._tally = _Tally()
 
     def say(self, message: str) -> None:
-        typer.echo(message, err=True)
+        with contextlib.suppress(OSError):  # a sweep outlives who was watching it
+            typer.echo(message, err=True)
 
     def start(self, space: Space, prepared: Prepared, known: int) -> None:
         self._tally = _Tally(total=len(space.candidates) - known)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a sweep between two steps that must not be torn apart."""
+"""Ctrl-C, SIGTERM and the end of the terminal end a sweep between two steps that must not be torn apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
@@ -29,7 +29,8 @@ class Interrupts:
         self._pending: int | None = None
 
     def __enter__(self) -> Self:
-        self._old = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        heeded = (number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)  # nohup ignores one
+        self._old = {number: signal.signal(number, self._handle) for number in heeded}
         return self
 
     def __exit__(self, *unused: object) -> None:

@@ -68,6 +68,10 @@ class Quarantine:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise AttnctlError(f"{self.path}: cannot be read: {error.strerror}", "move it away") from error
+        except UnicodeDecodeError as error:
+            raise AttnctlError(f"{self.path}: is damaged: it is not text", "move it away") from error
         try:
             return _File.model_validate_json(text).entries
         except ValidationError as error:

@@ -117,6 +117,8 @@ DAMAGED = {
     "list": lambda text: "- 1\n",
     "newer": lambda text: text.replace("schema: 1", "schema: 2"),
     "binary": lambda text: "\x00\x01",
+    "no_date": lambda text: text + "reviewed: 2026-99-99\n",
+    "deep": lambda text: text + "deep: " + "[" * 100_000 + "\n",
     "no_key": lambda text: text.replace("fingerprints:", "prints:"),
 }
 
