@@ -353,7 +353,11 @@ class Launcher(Protocol):
         """Import whatever ``compile`` and ``bind`` will need: while a worker waits for its first request."""
 
     def available(self, arch: str | None) -> str | None:
-        """None if the kernel can run here; otherwise one sentence saying what is missing."""
+        """None if the kernel can run here; otherwise one sentence saying what is missing.
+
+        Raises:
+            ModuleNotFoundError: a package is missing, which the family's ``extra`` brings.
+        """
 
     def versions(self) -> dict[str, str]:
         """Kernel package, its source hash, compiler: what makes a tuned entry stale."""

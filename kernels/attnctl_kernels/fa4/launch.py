@@ -79,9 +79,8 @@ class Fa4Launcher:
 
     def available(self, arch: str | None) -> str | None:
         """None if forward can run here; otherwise one sentence saying what is missing."""
-        missing = missing_packages()
-        if missing:
-            return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        if missing := missing_packages():
+            raise ModuleNotFoundError(name=missing[0])
         if arch not in (None, ARCH):
             return f"attnctl runs fa4 on {ARCH} only, not on {arch}"
         if not torch.cuda.is_available():
