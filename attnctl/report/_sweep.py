@@ -122,7 +122,9 @@ def _tried(result: TaskResult) -> Iterator[str]:
     marked = (result.space.default, result.space.incumbent, result.winner)
     shown = [each for place, each in enumerate(ranking) if place < SHOWN or each.candidate in marked]
     names, rows = _parameters([each.candidate for each in shown])
-    yield f"fastest of {len(ranking)} that ran and were right:"
+    given_up = sum(bool(each.result.timing and each.result.timing.gave_up) for each in result.outcomes)
+    rest = f", {given_up} more given up as clearly slower" if given_up else ""
+    yield f"fastest of {len(ranking)} that ran and were right{rest}:"
     table = [["", *names, "median us", "p20", "p80", "TFLOP/s", "finals", ""]]
     table += [
         [_label(result.space, each.candidate), *row, *_numbers(result, each)]

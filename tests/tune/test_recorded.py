@@ -65,3 +65,14 @@ def test_random_strategy_measures_no_more_than_it_was_asked_for(name, tmp_path, 
     best = ranked(list(read(ROOT / "tests/data/journals" / f"{name}.jsonl.gz").outcomes.values()))[0]
     assert sum(task["outcomes"].values()) <= 8 + 2  # and the default, and the incumbent
     assert min(each["median_us"] for each in task["ranking"]) >= best.result.timing.median_us
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=NAMES)
+def test_every_candidate_that_was_tried_is_accounted_for(path, tmp_path, capsys):
+    name = path.name.removesuffix(".jsonl.gz")
+    timings = [each.result.timing for each in read(path).outcomes.values()]
+    given_up = sum(each.gave_up for each in timings)
+    profile = shutil.copy(ROOT / "profiles" / f"{name}.yaml", tmp_path)
+    assert run(["tune", str(profile), "--replay", str(path)]) == 0
+    rest = f", {given_up} more given up as clearly slower" if given_up else ""
+    assert f"fastest of {len(timings) - given_up} that ran and were right{rest}:\n" in capsys.readouterr().out
