@@ -9,7 +9,7 @@ from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4 import resources, tiles
 from attnctl_kernels.fa4.call import Call
 from attnctl_kernels.fa4.rules.values import HEAD_DIM_GRANULE, MAX_HEAD_DIM, nearest
-from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
+from attnctl_kernels.rule import Fix, Violation, multiples_below, nearest_multiples, rule
 
 ARCHES_80 = (*tiles.AMPERE, "sm_120")
 THREADS = 128  # what the interface takes, whatever is asked for
@@ -38,7 +38,6 @@ def ampere_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     if needed <= limit:
         return
     rows = [each for each in (128, 64) if each < call.tile_m]
-    columns = range(call.tile_n // tiles.GRANULE * tiles.GRANULE, 0, -tiles.GRANULE)
     fixes = [
         Fix("config.tile_m", each)
         for each in rows
@@ -46,7 +45,7 @@ def ampere_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     ][:1]
     fixes += [
         Fix("config.tile_n", each)
-        for each in columns
+        for each in multiples_below(call.tile_n, tiles.GRANULE)
         if resources.ampere_smem_bytes(case.problem, call.tile_m, each) <= limit
     ][:1]
     message = f"a tile of {call.tile_m} x {call.tile_n} needs {needed} bytes of shared memory, the limit is {limit}"

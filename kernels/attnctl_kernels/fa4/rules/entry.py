@@ -44,7 +44,7 @@ def head_dim_unsupported(case: Case) -> Iterator[Violation]:
     why="S and O of a tile share 512 columns of tensor memory",
     upstream=("(head_dim, head_dim_v)=({}, {}) is not supported on SM100/SM110.",),
 )
-def head_dims_unsupportedhas_blackwell_kernel(case: Case) -> Iterator[Violation]:
+def head_dims_unsupported_on_blackwell(case: Case) -> Iterator[Violation]:
     """Head dimensions that the kernels for sm_100, sm_103 and sm_110 do not take.
 
     What: `head_dim` and `head_dim_v` are multiples of 8 from 8 to 128; or 192 and 128; or 256 and 256. (64 or 512 with

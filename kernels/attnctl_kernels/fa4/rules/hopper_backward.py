@@ -10,8 +10,8 @@ from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4 import resources
 from attnctl_kernels.fa4.backward import Sm90Backward, sm90_backward, sm90_registers, sm90_smem_bytes
 from attnctl_kernels.fa4.call import Call
-from attnctl_kernels.fa4.rules.values import nearest, runs_on_sm90
-from attnctl_kernels.rule import Fix, Severity, Violation, rule
+from attnctl_kernels.fa4.rules.values import runs_on_sm90
+from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, rule
 
 HOPPER = ("sm_90",)
 
@@ -86,8 +86,8 @@ def stages_or_layouts_do_not_fit(case: Case) -> Iterator[Violation]:
         fixes = (Fix("config.num_wg", 2), Fix("config.dq_single_wg", False))
         yield Violation("config.num_wg", f"dq_single_wg needs num_wg 2, not {config.num_wg}", fixes)
     elif config.groups_of_dq % config.atom_m_dq:
-        legal = [each for each in range(1, config.groups_of_dq + 1) if config.groups_of_dq % each == 0]
-        fixes = tuple(Fix("config.atom_m_dq", each) for each in nearest(config.atom_m_dq, legal))
+        divisors = divisors_around(config.groups_of_dq, config.atom_m_dq)
+        fixes = tuple(Fix("config.atom_m_dq", each) for each in divisors)
         message = f"atom_m_dq {config.atom_m_dq} does not divide the {config.groups_of_dq} warp groups of dQ"
         yield Violation("config.atom_m_dq", message, fixes)
 
