@@ -63,8 +63,21 @@ def test_resources_of_the_usual_tile():
     smem, registers = FAMILY.resources(make_case(make_problem()))
     assert (smem.used, smem.limit) == (164864, 232448)
     assert (registers.used, registers.limit) == (160, 216)
-    assert FAMILY.resources(make_case(make_problem(), arch="sm_100")) == ()
     assert FAMILY.resources(make_case(make_problem(), tile_m=96)) == ()
+
+
+def test_resources_of_other_arches_and_of_the_backward_pass():
+    """Worked by hand. sm_100: Q 65536, O 65536, three stages of 32768, 2048; S twice 128 and O twice 128 columns."""
+
+    def used(pass_name="forward", arch="sm_90", **shape):
+        case = make_case(make_problem(mask=Mask(), **shape), pass_name, arch)
+        return {each.name: each.used for each in FAMILY.resources(case)}
+
+    assert used(arch="sm_100") == {"shared memory": 231424, "tensor memory": 512, "stages of K and V": 3}
+    assert used(arch="sm_80") == {"shared memory": 65536}
+    assert used("backward") == {"shared memory": 232448, "accumulators per MMA thread": 208}
+    assert used("backward", "sm_100") == {"tensor memory": 512}
+    assert used("backward", "sm_120") == {"shared memory": 82432}
 
 
 def test_good_tiles_come_first():

@@ -58,11 +58,19 @@ def query_block_is_not_the_subtiles(case: Case) -> Iterator[Violation]:
         return
     block_q, block_kv = sparse_block
     if block_q != factor * tile_m:
-        fixes = [Fix("sparse_block", (factor * tile_m, block_kv), REBUILD)]
+        fixes = [Fix("sparse_block", (_block_of(case, factor, tile_m), block_kv), REBUILD)]
         if block_q % tile_m == 0:
             fixes.append(Fix("config.subtile_factor", block_q // tile_m))
         message = f"query blocks of {block_q} are not subtile_factor * tile_m = {factor} * {tile_m} = {factor * tile_m}"
         yield Violation("sparse_block", message, tuple(fixes))
+
+
+def _block_of(case: Case, factor: int, tile_m: int) -> int:
+    """``factor`` tiles; the kernel's own tile may be another one for that block than for the profile's."""
+    size = factor * tile_m
+    if "tile_m" in case.given or case.sparse_block is None:
+        return size
+    return factor * tiles.backward_tile(case.problem, case.arch, (size, case.sparse_block[1])).tile_m
 
 
 @rule(
