@@ -63,7 +63,7 @@ def packed_sizes_not_aligned_to_blocks(case: Case) -> Iterator[Violation]:
     why="the kernel walks whole blocks of the packed row, and nothing checks where its users end",
     upstream=(
         "packed_seq_len={} must be a multiple of block_size={}",
-        "cu_seqlens claim more tokens than the physical row: {} > {}",
+        "cu_seqlens claim more tokens than the physical row: {}",
         "valid_block_upper and valid_block_lower must be provided together",
         "Seqpack varlen attention expects one packed row per shard.",
     ),
