@@ -67,13 +67,15 @@ def test_resources_of_the_usual_tile():
 
 
 def test_resources_of_other_arches_and_of_the_backward_pass():
-    """Worked by hand. sm_100: Q 65536, O 65536, three stages of 32768, 2048; S twice 128 and O twice 128 columns."""
+    """Worked by hand. sm_100: Q 65536, O 65536, six stages of 16384 for pairs, 2048; S and O twice 128 columns each."""
 
     def used(pass_name="forward", arch="sm_90", **shape):
         case = make_case(make_problem(mask=Mask(), **shape), pass_name, arch)
         return {each.name: each.used for each in FAMILY.resources(case)}
 
-    assert used(arch="sm_100") == {"shared memory": 231424, "tensor memory": 512, "stages of K and V": 3}
+    assert used(arch="sm_100") == {"shared memory": 231424, "tensor memory": 512, "stages of K and V": 6}
+    (_, _, stages) = FAMILY.resources(make_case(make_problem(), arch="sm_100"))
+    assert (stages.used, stages.limit) == (3, 32)  # block lists are not walked in pairs
     assert used(arch="sm_80") == {"shared memory": 65536}
     assert used("backward") == {"shared memory": 232448, "accumulators per MMA thread": 208}
     assert used("backward", "sm_100") == {"tensor memory": 512}
