@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 MOST_INDICES = 1 << 28  # in all arrays of a file together
 MOST_HEADER_BYTES = 1 << 20
-MOST_JSON_BYTES = 64 << 20
+MOST_JSON_BYTES = 16 << 20  # which may make 40 times as many bytes of lists
 MOST_DIMENSIONS = 8
 
 
 class Unreadable(Exception):
     """Why a file is not read: one clause, with what to do where that is known."""
+
+
+def members(archive: ZipFile) -> dict[str, ZipInfo]:
+    """What a zip holds, by name.
+
+    Raises:
+        Unreadable: something is compressed in a way that takes as much memory as the file says.
+    """
+    found = {info.filename: info for info in archive.infolist()}
+    odd = next((name for name, info in found.items() if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED)), None)
+    if odd is not None:
+        raise Unreadable(f"{odd} is compressed in another way than deflate, which numpy and torch do not use")
+    return found
 
 
 class Room:

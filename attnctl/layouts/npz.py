@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from attnctl.layouts.limits import Room, Unreadable
+from attnctl.layouts.limits import Room, Unreadable, members
 
 
 def read(path: Path, wanted: Mapping[str, str], room: Room) -> dict[str, NDArray[Any]]:
@@ -23,8 +23,8 @@ def read(path: Path, wanted: Mapping[str, str], room: Room) -> dict[str, NDArray
     """
     found = {}
     with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            name = info.filename.removesuffix(".npy")
+        for filename, info in members(archive).items():
+            name = filename.removesuffix(".npy")
             if name in wanted:
                 with archive.open(info) as file:
                     shape, fortran, dtype = _header(name, file)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from attnctl.layouts.limits import MOST_HEADER_BYTES, MOST_INDICES, Room, Unreadable
+from attnctl.layouts.limits import MOST_HEADER_BYTES, MOST_INDICES, Room, Unreadable, members
 
 CONVERT = 'torch.save({"mask_block_cnt": cnt, "mask_block_idx": idx}, path)'
 DTYPES: Mapping[str, str] = {
@@ -79,12 +79,12 @@ def read(path: Path, wanted: Mapping[str, str], room: Room) -> dict[str, NDArray
     if not zipfile.is_zipfile(path):
         raise Unreadable(f"it is not a zip, as torch.save writes since 1.6: {CONVERT}")
     with zipfile.ZipFile(path) as archive:
-        members = {info.filename: info for info in archive.infolist()}
-        pickled = next((each for each in members if each.endswith("/data.pkl") or each == "data.pkl"), None)
+        inside = members(archive)
+        pickled = next((each for each in inside if each.endswith("/data.pkl") or each == "data.pkl"), None)
         if pickled is None:
             raise Unreadable(f"it has no data.pkl inside: {CONVERT}")
-        data = _Data(archive, members, pickled.removesuffix("data.pkl"))
-        tensors = _unpickle(archive, members[pickled])
+        data = _Data(archive, inside, pickled.removesuffix("data.pkl"))
+        tensors = _unpickle(archive, inside[pickled])
         named = ((name, tensors.get(name)) for name in wanted)
         return {name: data.array(name, tensor, room) for name, tensor in named if isinstance(tensor, _Tensor)}
 

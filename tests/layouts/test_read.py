@@ -142,6 +142,13 @@ def test_an_array_that_is_not_what_it_says(entry, fault, compression, tmp_path):
     assert not found.arrays
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_compression_that_claims_memory_is_refused(suffix, tmp_path):
+    with zipfile.ZipFile(tmp_path / f"a{suffix}", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("data.pkl", b"")
+    assert "another way than deflate" in read_arrays(tmp_path / f"a{suffix}").fault
+
+
 def test_arrays_that_are_too_many_together(tmp_path):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -77,7 +77,13 @@ PROFILES = st.fixed_dictionaries(
             rows=st.lists(st.lists(SIZES, max_size=3), max_size=4),
         ),
         "sparse_block": st.tuples(SIZES, SIZES).map(list) | ANYTHING,
-        "layout": mapping(num_blocks=SIZES, seq_len=SIZES, seqlen_q=SIZES, seqlen_k=SIZES),
+        "layout": mapping(
+            path=st.sampled_from(["p.yaml", "gone.npz", "."]),
+            num_blocks=SIZES,
+            seq_len=SIZES,
+            seqlen_q=SIZES,
+            seqlen_k=SIZES,
+        ),
         "config": mapping(
             forward=st.dictionaries(PARAMETERS, SIZES, max_size=4),
             backward=st.dictionaries(PARAMETERS, SIZES, max_size=4),
