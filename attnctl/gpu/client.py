@@ -55,6 +55,10 @@ _FIRST_PHASE: dict[type[Frozen], PhaseName] = {
 }
 
 
+# No kernel and no driver ends a process by these: a user, a job scheduler or the system has.
+_FROM_OUTSIDE = frozenset(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"))
+
+
 class WorkerLost(Exception):
     """The worker died, hung, or took too much memory. By now it has been killed with its process group."""
 
@@ -77,6 +81,11 @@ class WorkerLost(Exception):
         self.tail = tail  # the end of what the worker printed during this request
         self.subject = subject  # finals: the contender at fault, where that is known
         self.begun = begun  # False: it ended before it had said anything about the request, which is not to blame
+
+    @property
+    def blamed(self) -> bool:
+        """False: what the worker was busy with is innocent, and should be given another one, once."""
+        return self.begun and self.reason not in _FROM_OUTSIDE
 
     def as_result(self) -> Result:
         """What it means for the candidate that the worker was busy with."""

@@ -102,10 +102,8 @@ class CompilePool:
         worker: Worker | None = None
         try:
             while (job := self._take()) is not None:
-                if worker is None or not worker.alive:
-                    worker = self._replacement(worker)
                 task, candidate = job
-                result = self._compile(worker, task, candidate)
+                worker, result = self._compiled(worker, Compile(task=task, candidate=candidate))
                 with self._changed:
                     if not self._closed:
                         self._done.append((task, candidate, result))
@@ -133,16 +131,22 @@ class CompilePool:
             self._workers.add(worker)
             if self._closed:
                 worker.interrupt()
-        try:
-            worker.start()
-        except WorkerLost as error:
-            worker.kill()
-            raise error.as_unavailable() from None
         return worker
 
-    @staticmethod
-    def _compile(worker: Worker, task: Task, candidate: Candidate) -> Result:
-        try:
-            return worker.request(Compile(task=task, candidate=candidate), CompileReply).result
-        except WorkerLost as lost:
-            return lost.as_result()
+    def _compiled(self, worker: Worker | None, request: Compile) -> tuple[Worker, Result]:
+        """The worker that is left, and the result. One that is lost for no fault of the candidate is replaced, once."""
+        for last in (False, True):
+            if worker is None or not worker.alive:
+                worker = self._replacement(worker)
+                try:
+                    worker.start()
+                except WorkerLost as lost:
+                    if last or lost.timed_out or self._closed:
+                        raise lost.as_unavailable() from None
+                    continue
+            try:
+                return worker, worker.request(request, CompileReply).result
+            except WorkerLost as lost:
+                if last or lost.blamed or self._closed:
+                    return worker, lost.as_result()
+        raise AssertionError  # the loop returns or raises

@@ -27,14 +27,6 @@ from attnctl.gpu.protocol import (
 )
 from attnctl_kernels.contract import Candidate, Task
 
-# No kernel and no driver ends a process by these: a user, a job scheduler or the system has.
-_FROM_OUTSIDE = frozenset(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"))
-
-
-def _is_innocent(lost: WorkerLost) -> bool:
-    """Whether what the worker was busy with should be given another one, once."""
-    return not lost.begun or (lost.reason in _FROM_OUTSIDE and not lost.out_of_memory)
-
 
 def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - the default for a library without a console
@@ -155,7 +147,7 @@ class Measurer:
                     worker.request(fresh_seed, PreparedReply)
                     reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self.on_phase)
             except WorkerLost as lost:
-                if lost.subject is not None and (unexplained or not _is_innocent(lost)):
+                if lost.subject is not None and (unexplained or lost.blamed):
                     failed[lost.subject] = lost.as_result()
                 elif unexplained:
                     raise lost.as_unavailable() from None
@@ -195,7 +187,7 @@ class Measurer:
             try:
                 return worker.request(request, Result, self.on_phase)
             except WorkerLost as lost:
-                if last or not _is_innocent(lost):
+                if last or lost.blamed:
                     raise
         raise AssertionError  # the loop returns or raises
 

@@ -1,5 +1,9 @@
 """Compile workers: one that aborts or hangs costs one candidate, and nobody waits for ever."""
 
+import os
+import signal
+import time
+
 import pytest
 from worker_tasks import HELLO, candidate, task
 
@@ -35,6 +39,17 @@ def test_each_failure_costs_one_candidate(pool):
     assert results[1].reason == "tile 7 is not supported"
     assert results[2].reason == "killed by SIGABRT"
     assert results[3].reason == "deadline of 4 s passed in compile"
+
+
+def test_worker_that_somebody_else_killed_is_replaced(pool):
+    pool.submit(task(), candidate("none"))
+    list(pool.completed())
+    (worker,) = pool._workers
+    pool.submit(task(), candidate("compile_hang"))
+    time.sleep(0.5)  # it compiles by then; if it does not, the result is the same
+    os.kill(worker.pid, signal.SIGKILL)
+    ((_, result),) = pool.completed()
+    assert result.outcome is Outcome.TIMEOUT
 
 
 def test_tasks_share_a_pool(pool):
