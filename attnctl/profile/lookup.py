@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from attnctl.gpu.names import device_slug
 from attnctl.profile.candidate import case_of, errors
 from attnctl.profile.load import Loaded
 from attnctl.profile.problems import cases_of
+from attnctl.profile.scalars import spell
 from attnctl.profile.tuned import Entry, entry_key, read, tuned_path, tuned_root, unknown_fields
 from attnctl_kernels.contract import Candidate, Case, Task
 from attnctl_kernels.families import get_family
@@ -73,7 +76,12 @@ def lookup(
     entry = entries.get(entry_key(task, loaded.profile.sparse_block_of(task.pass_name)))
     if entry is None:
         return _miss(loaded.path, path, root, device_name, found=bool(entries))
-    reason = _versions_differ(entry, versions) or _another_device(entry, num_sms) or _forbidden(loaded, task, entry)
+    reason = (
+        _versions_differ(entry, versions)
+        or _another_device(entry, num_sms)
+        or _malformed(task, entry)
+        or _forbidden(loaded, task, entry)
+    )
     if reason:
         return Stale(path, entry, reason)
     unknown = unknown_fields(entry)
@@ -117,6 +125,23 @@ def _another_device(entry: Entry, num_sms: int | None) -> str:
     if num_sms is None or entry.num_sms in (None, num_sms):
         return ""
     return f"tuned on {entry.num_sms} SMs, this device has {num_sms}"
+
+
+def _malformed(task: Task, entry: Entry) -> str:
+    """A file that was changed by hand, or comes from another version, may hold anything."""
+    if entry.family != task.family:
+        return f"the entry is of family {entry.family}, not {task.family}"
+    if not entry.config:
+        return "the entry has an empty config"
+    if entry.sparse_block and min(entry.sparse_block) < 1:
+        return f"sparse_block {list(entry.sparse_block)} has a side below 1"
+    try:
+        get_family(task.family).config_model(task.pass_name).model_validate(entry.config, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        return f"config.{name} {spell(entry.config.get(name))}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    return ""
 
 
 def _forbidden(loaded: Loaded, task: Task, entry: Entry) -> str:

@@ -1,5 +1,6 @@
 """From recorded outcomes to a winner on disk: replays need no device, and no time."""
 
+import re
 import signal
 
 import pytest
@@ -249,6 +250,33 @@ def test_an_entry_that_a_rule_forbids_is_not_used(stored):
     stale = found(stored)
     assert isinstance(stale, Stale)
     with pytest.warns(NotTuned, match=stale.reason.partition(":")[0]):
+        config = attnctl.load_config(stored, device_name="nvidia_h200")
+    assert (config["block_q"], config["block_kv"]) == (16, 16)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"family": "fa4"}, "the entry is of family fa4, not blocks"),
+        ({"family": "no_such"}, "the entry is of family no_such, not blocks"),
+        ({"config": {}}, "the entry has an empty config"),
+        (
+            {"config": {"block_q": "abc", "block_kv": 128}},
+            "config.block_q abc: input should be a valid integer",
+        ),
+        (
+            {"config": {"block_q": 64, "block_k": 128}},
+            "config.block_k 128: extra inputs are not permitted",
+        ),
+        ({"sparse_block": [0, 128]}, "sparse_block [0, 128] has a side below 1"),
+    ],
+)
+def test_an_entry_that_is_no_config_of_the_family_is_not_used(stored, change, reason):
+    edit(stored, lambda entry: entry.update(change))
+    stale = found(stored)
+    assert isinstance(stale, Stale)
+    assert stale.reason == reason
+    with pytest.warns(NotTuned, match=re.escape(reason)):
         config = attnctl.load_config(stored, device_name="nvidia_h200")
     assert (config["block_q"], config["block_kv"]) == (16, 16)
 
