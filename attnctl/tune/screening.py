@@ -109,7 +109,8 @@ class Screening:
                 if self._is_known(candidate):
                     continue
                 if (entry := self.held.get(candidate.key)) is not None:
-                    reason = f"in quarantine: {entry.outcome} earlier with the same versions: {entry.reason}"
+                    why = f"{entry.outcome} earlier with the same versions; --fresh tries it again"
+                    reason = f"in quarantine ({why}): {entry.reason}"
                     self.recorder.record(candidate, Result(outcome=Outcome.SKIPPED, reason=reason))
                     continue
                 yield candidate
