@@ -255,7 +255,9 @@ def _fake_inputs(problem: Problem) -> Inputs:
 @cache
 def forward_entry() -> Callable[..., Any]:
     """flash-attn-4's forward entry: on-disk cache switched on, target named where there is no GPU to ask."""
-    folder = Path(os.environ.get("ATTNCTL_CACHE_DIR") or ".attnctl/cache") / "fa4"
+    # FA4-X002: the key of an object on disk leaves these two versions out.
+    versions = f"quack-{metadata.version('quack-kernels')}-cuda-{torch.version.cuda}"
+    folder = Path(os.environ.get("ATTNCTL_CACHE_DIR") or ".attnctl/cache") / "fa4" / versions
     os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] = "1"
     os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"] = str(folder.absolute())
     if not torch.cuda.is_available():
