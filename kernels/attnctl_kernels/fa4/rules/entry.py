@@ -63,7 +63,7 @@ def head_dims_unsupported_on_blackwell(case: Case) -> Iterator[Violation]:
     dims_v = nearest(dim_v, (each for each in legal if has_blackwell_kernel(dim, each)))
     fixes = [Fix("problem.head_dim", each) for each in dims] + [Fix("problem.head_dim_v", each) for each in dims_v]
     message = f"head_dim {dim} with head_dim_v {dim_v} has no kernel on {case.arch}"
-    yield Violation("problem.head_dim", message, tuple(fixes))
+    yield Violation("problem.head_dim", message, tuple(fixes), "" if fixes else "pad both to 256")
 
 
 @rule(

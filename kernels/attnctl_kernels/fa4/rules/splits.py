@@ -119,6 +119,6 @@ def splits_do_not_suit_the_head_dims(case: Case) -> Iterator[Violation]:
         yield Violation(
             "config.num_splits", f"num_splits {call.num_splits} does not work at head_dim_v {dim_v}", (one,)
         )
-    if dim != dim_v and call.tile_n and call.tile_n != 64:
+    elif dim != dim_v and call.tile_n and call.tile_n != 64:
         message = f"head_dim {dim} with head_dim_v {dim_v} is split at tile_n 64, not {call.tile_n}"
         yield Violation("config.num_splits", message, (Fix("config.tile_n", 64), one))
