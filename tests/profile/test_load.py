@@ -67,7 +67,7 @@ def test_all_faults_at_once_in_the_order_of_the_file(loaded):
 @pytest.mark.parametrize(
     ("value", "message", "fix"),
     [
-        # bugs.md B59: exponents
+        # exponents
         ("softmax_scale: 1e-3", "`1e-3` is text in YAML 1.1 and a number in YAML 1.2", "write 1.0e-3"),
         ("softmax_scale: 1.0e3", "`1.0e3` is text in YAML 1.1 and a number in YAML 1.2", "write 1.0e+3"),
         ("softmax_scale: 1e-7", "`1e-7` is text in YAML 1.1 and a number in YAML 1.2", "write 1.0e-7"),
