@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Violation, multiples_below, nearest_multiples
+from attnctl_kernels.rule import Fix, Violation, length_price, multiples_below, nearest_multiples
 
 GRANULE = 64  # rows of a wgmma; 16-bit elements of a 128-byte swizzle row
 FORWARD_BLOCKS = ("block_q", "block_kv")
@@ -20,17 +20,6 @@ def number(case: Case, name: str) -> int:
 
 def trains(case: Case) -> bool:
     return "backward" in case.passes
-
-
-def price(old: int, new: int) -> str:
-    """What another sequence length costs."""
-    word = "more" if new > old else "fewer"
-    return f"{abs(new - old) / old * 100:.1f} % {word} tokens"
-
-
-def length_fixes(field: str, length: int, divisor: int) -> tuple[Fix, ...]:
-    """The nearest lengths that ``divisor`` divides."""
-    return tuple(Fix(field, value, price(length, value)) for value in nearest_multiples(length, divisor))
 
 
 def granule_fixes(field: str, value: int) -> tuple[Fix, ...]:
@@ -52,7 +41,9 @@ def ragged(
     divisor = block * factor
     if not divisor or length % divisor == 0:
         return
-    fixes = list(length_fixes(f"problem.{length_name}", length, divisor))
+    # Ascending, not cheapest first: "768 or 1024" reads as a choice around the length.
+    lengths = nearest_multiples(length, divisor)
+    fixes = [Fix(f"problem.{length_name}", each, length_price(length, each)) for each in lengths]
     smaller = largest_block(block, lambda each: length % (each * factor) == 0)
     if smaller:
         fixes.append(Fix(f"config.{block_name}", smaller))
