@@ -29,8 +29,8 @@ _HINTS = {
 }
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text``: a temporary file beside it, synced to disk, then renamed.
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace ``path`` by ``content``: a temporary file beside it, synced to disk, then renamed.
 
     Raises:
         AttnctlError: the file cannot be written; the old content stands, and nothing is left beside it.
@@ -39,8 +39,8 @@ def write_atomic(path: Path, text: str) -> None:
     try:
         make_folder(path.parent)
         try:
-            with temporary.open("x", encoding="utf-8") as file:
-                file.write(text)
+            with temporary.open("xb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

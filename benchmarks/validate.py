@@ -79,13 +79,18 @@ def main() -> None:
             "attnctl validate PROFILE": (*ATTNCTL, "validate", profile),
             "attnctl --help": (*ATTNCTL, "--help"),
         }
-        for command in commands.values():
-            once(command)  # fills the disk cache, and __pycache__
-        runs: dict[str, list[Run]] = {name: [] for name in commands}
-        for _ in range(arguments.repeat):
-            for name, command in commands.items():
-                runs[name].append(once(command))
-    print(f"{machine()}; median of {arguments.repeat}\n")
+        compare(commands, arguments.repeat)
+
+
+def compare(commands: dict[str, tuple[str, ...]], repeat: int) -> None:
+    """Run them in turns, so that all see the same machine, and print a table of shares of the first."""
+    for command in commands.values():
+        once(command)  # fills the disk cache, and __pycache__
+    runs: dict[str, list[Run]] = {name: [] for name in commands}
+    for _ in range(repeat):
+        for name, command in commands.items():
+            runs[name].append(once(command))
+    print(f"{machine()}; median of {repeat}\n")
     print("| command | wall time | of importing torch | processor time | of importing torch | peak memory |")
     print("|---|---:|---:|---:|---:|---:|")
     torch_wall_s, torch_cpu_s = None, None

@@ -6,7 +6,16 @@ import os
 import shutil
 from typing import TextIO
 
-CODES = {"error": "31;1", "warning": "33;1", "strong": "1", "dim": "2"}
+CODES = {
+    "error": "31;1",
+    "warning": "33;1",
+    "strong": "1",
+    "dim": "2",
+    # Blocks of a mask: blue, yellow and magenta of the terminal's own palette differ in brightness too.
+    "full": "34",
+    "partial": "33",
+    "diagonal": "35",
+}
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -1,8 +1,13 @@
 """`attnctl show`: pictures, counts and the resource table."""
 
 import json
+from xml.etree import ElementTree as ET
 
+import pytest
 from cli_profiles import GOOD, S4, WARNS
+
+from attnctl.report._mask.blocks import Kind
+from attnctl.report._mask.drawing import COLOURS
 
 SMALL = """\
 family: ranker_fa3
@@ -15,6 +20,10 @@ config: {block_q: 64, block_kv: 128, max_concurrent_steps: 2, compute_wgs_bwd: 1
 """
 
 
+def coloured(attnctl, name, **variables):
+    return attnctl("show", name, "--pass", "forward", **{"TERM": "xterm", **variables}).stdout
+
+
 def test_a_small_mask_is_drawn_block_by_block(attnctl, write):
     done = attnctl("show", write("small.yaml", SMALL), "--pass", "forward")
     assert (done.returncode, done.stderr) == (0, "")
@@ -22,11 +31,14 @@ def test_a_small_mask_is_drawn_block_by_block(attnctl, write):
     assert heading == "ranker_fa3 on sm_90, forward: history_candidate-b1-s512-h8-d128-bfloat16"
     assert config.startswith("  config: block_q=64 block_kv=128 max_concurrent_steps=2 ")
     rows = [line.strip() for line in done.stdout.splitlines()[2:10]]
-    assert rows == ["████····"] * 4 + ["████▒▒··"] * 2 + ["████··▒▒"] * 2
-    assert "  █ full  ▒ partial  · empty; a cell is 1 x 1 blocks\n" in done.stdout
-    assert "  blocks      32 of 64 x 128 (queries x keys): 16 full, 4 partial, 12 empty\n" in done.stdout
+    assert rows == ["████····"] * 4 + ["████▚▚··"] * 2 + ["████··▚▚"] * 2
+    assert "  █ full  ▚ diagonal  · empty\n" in done.stdout
+    assert "  queries down, keys across; a cell is 1 block, 64 queries x 128 keys\n" in done.stdout
+    counts = "16 full, 4 partial (4 on the diagonal), 12 empty"
+    assert f"  blocks      32 of 64 x 128 (queries x keys): {counts}\n" in done.stdout
+    assert "  balance     2 to 3 blocks per block of queries, 2.5 on average\n" in done.stdout
     assert "  density     62.5% of the blocks, 50.1% of the pairs\n" in done.stdout
-    assert "  operations  537.9 MFLOP needed, 671.1 MFLOP executed: 19.8% wasted\n" in done.stdout
+    assert "  operations  537.9 MFLOP needed, 671.1 MFLOP executed: 19.8% wasted on partial blocks\n" in done.stdout
 
 
 def test_the_resource_table_has_used_limit_and_headroom(attnctl, write):
@@ -52,9 +64,10 @@ def test_a_long_sequence_is_scaled_down_to_the_terminal(attnctl, write):
     for width in (24, 60, 200):
         done = attnctl("show", name, COLUMNS=str(width))
         assert done.returncode == 0
-        picture = [line for line in done.stdout.splitlines() if set(line.strip()) <= set("█▒·") and line.strip()]
-        assert 16 <= len(picture) <= 32
-        assert max(map(len, picture)) <= width
+        picture = [line for line in done.stdout.splitlines() if set(line.strip()) <= set("█▒▚·") and line.strip()]
+        assert len(picture) <= 32
+        assert len(picture[0]) <= width
+        assert 0.8 <= (len(picture[0]) - 2) / (2 * len(picture)) <= 1.25  # a square mask looks like one
 
 
 def test_json_has_the_same_facts(attnctl, write):
@@ -65,7 +78,8 @@ def test_json_has_the_same_facts(attnctl, write):
     (found,) = document["problems"]
     assert found["pass"] == "forward"
     assert found["block"] == [64, 128]
-    assert found["blocks"] == {"full": 16, "partial": 4, "empty": 12}
+    assert found["blocks"] == {"full": 16, "partial": 4, "empty": 12, "diagonal": 4}
+    assert found["per_row"] == {"fewest": 2, "most": 3, "mean": 2.5}
     assert found["flop"]["needed"] == (512 * 256 + 256) * 4 * 128 * 8
     assert found["resources"][0]["headroom"] == 68008
 
@@ -74,6 +88,69 @@ def test_a_terminal_without_block_characters_gets_ascii(process, write):
     done = process("show", write("small.yaml", SMALL), "--pass", "forward", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert done.stdout.splitlines()[2] == "  ####...."
+
+
+def test_colours_are_for_terminals_that_want_them(attnctl, write, monkeypatch):
+    name = write("small.yaml", SMALL)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert "\x1b[34m████\x1b[0m" in coloured(attnctl, name)
+    assert "\x1b" not in coloured(attnctl, name, NO_COLOR="1")
+    assert "\x1b" not in coloured(attnctl, name, NO_COLOR="", TERM="dumb")
+
+
+def test_a_narrow_terminal_gets_the_resources_below_each_other(attnctl, write):
+    lines = attnctl("show", write("small.yaml", SMALL), "--pass", "forward", COLUMNS="40").stdout.splitlines()
+    assert lines[-3:] == ["  registers per thread, forward kernel", "    160 of 232 registers", "    72 left"]
+
+
+def test_waves_count_the_thread_blocks_of_the_launch(attnctl, write):
+    text = """\
+family: fa4
+arch: sm_90
+problem: {batch_size: 2, seq_len: 8192, num_heads_q: 16, head_dim: 128, dtype: bfloat16}
+mask: {pattern: causal}
+config: {forward: {tile_m: 128, tile_n: 128}}
+"""
+    done = attnctl("show", write("waves.yaml", text))
+    line = "  waves       15.5: 2,048 thread blocks on 132 SMs, one on each; the last wave fills 52%\n"
+    assert line in done.stdout
+
+
+def test_svg_holds_the_picture_and_stands_alone(attnctl, write, tmp_path):
+    done = attnctl("show", write("small.yaml", SMALL), "--svg", "out/mask.svg")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "written: out/mask.svg\n")
+    root = ET.fromstring((tmp_path / "out/mask.svg").read_text(encoding="utf-8"))
+    svg = "{http://www.w3.org/2000/svg}"
+    boxes = [each.find(f"{svg}title").text for each in root.iter(f"{svg}rect") if each.find(f"{svg}title") is not None]
+    assert boxes[:2] == ["full: queries from 0, keys from 0", "empty: queries from 0, keys from 256"]
+    assert sum(each.startswith("diagonal") for each in boxes) == 8  # of both passes
+    assert "href" not in (tmp_path / "out/mask.svg").read_text(encoding="utf-8")
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["mask.svg"]
+
+
+def test_png_has_the_colours_of_the_blocks(attnctl, write, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    done = attnctl("show", write("small.yaml", SMALL), "--pass", "forward", "--png", "mask.png", "--json")
+    assert (done.returncode, json.loads(done.stdout)["version"]) == (0, 1)
+    with image.open(tmp_path / "mask.png") as picture:
+        colours = {f"#{red:02x}{green:02x}{blue:02x}" for _, (red, green, blue) in picture.getcolors(1 << 24)}
+    assert {COLOURS[Kind.FULL], COLOURS[Kind.DIAGONAL], COLOURS[Kind.EMPTY]} <= colours
+    assert COLOURS[Kind.PARTIAL] not in colours
+
+
+def test_png_without_pillow_says_what_to_install(process, write):
+    blocked = "import sys; sys.modules['PIL'] = None"
+    done = process("show", write("small.yaml", SMALL), "--png", "mask.png", before=blocked)
+    assert (done.returncode, done.stderr) == (
+        4,
+        "error: Pillow is not installed\nhint: pip install 'attnctl[report]'\n",
+    )
+
+
+def test_a_file_that_cannot_be_written_is_no_traceback(attnctl, write):
+    done = attnctl("show", write("small.yaml", SMALL), "--svg", "small.yaml/mask.svg")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: small.yaml: cannot be written: ")
 
 
 def test_an_invalid_profile_gives_its_findings(attnctl, write):
