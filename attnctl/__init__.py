@@ -5,11 +5,10 @@ A program asks for a tuned config with :func:`load_config`; everything else is t
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import os
-
     from attnctl_kernels.contract import PassName
 
 __all__ = ["load_config"]
@@ -22,22 +21,36 @@ def load_config(
     seqlen_k: int | None = None,
     device_name: str | None = None,
     pass_name: PassName = "forward",  # noqa: S107 - not a password
+    tuned_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """The tuned config of a profile's problem on this device; without one, the profile's own, with a warning.
+    """The config for one call: tuned for it, or for the nearest lengths, or the profile's own, or the kernel's default.
+
+    Anything but the first comes with one warning per process (``NotTuned``). The rules allow whatever is returned. A
+    process asks the files once per call, and all ranks of a job get one decision. ``attnctl which`` explains each step.
 
     Args:
         profile: the hand-written profile.
-        seqlen_q: which problem, where the profile lists several lengths.
-        seqlen_k: likewise.
+        seqlen_q: queries; lengths that the profile does not list are allowed.
+        seqlen_k: keys; without it as many as queries, or what the profile says.
         device_name: as ``torch.cuda.get_device_name()`` gives it; found out if not given.
         pass_name: "forward" or "backward".
+        tuned_dir: a folder of tuned profiles to look in first.
 
     Returns:
         The kernel's parameters by the kernel's own names, and ``sparse_block`` where it has one.
 
     Raises:
-        attnctl.errors.AttnctlError: the profile has errors, or has no such problem.
+        attnctl.errors.AttnctlError: the profile has errors, no config is allowed at these lengths, or a file that is
+            needed cannot be read.
     """
-    from attnctl.profile.runtime import load_config as load  # noqa: PLC0415 - importing attnctl costs nothing
+    from attnctl.profile import runtime  # noqa: PLC0415 - importing attnctl costs nothing
 
-    return load(profile, seqlen_q=seqlen_q, seqlen_k=seqlen_k, device_name=device_name, pass_name=pass_name)
+    question = runtime.Question(
+        profile=os.path.abspath(profile),  # noqa: PTH100 - a Path would cost more than the answer
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        device_name=device_name,
+        pass_name=pass_name,
+        tuned_dir=None if tuned_dir is None else os.path.abspath(tuned_dir),  # noqa: PTH100
+    )
+    return runtime.load_config(question)

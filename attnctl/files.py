@@ -53,6 +53,15 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise cannot_write(path, error) from error
 
 
+def signature(path: Path) -> tuple[int, ...] | None:
+    """Another one for every state of a file that is replaced as a whole; None where there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep other writers of ``path`` out. The lock is a file beside it that is gone afterwards.

@@ -7,7 +7,8 @@ import re
 import sys
 from pathlib import Path
 
-_NVIDIA = Path("/proc/driver/nvidia/gpus")
+_NVIDIA = Path("/proc/driver/nvidia")
+_DRIVER = re.compile(r"Kernel Module.*?\s(\d+(?:\.\d+)+)")
 
 
 def device_slug(name: str) -> str:
@@ -20,16 +21,23 @@ def cpu_name() -> str:
     return f"cpu_{device_slug(_cpu_model()) or 'unknown'}"
 
 
-def gpu_name() -> str | None:
-    """Slug of the GPU that this program would use; None where there is none, or where they differ.
+def gpu_names() -> tuple[str, ...]:
+    """Slugs of the GPUs that this program may use, each kind once.
 
-    A program that has imported torch has a current device. Otherwise the driver says what is there.
+    A program that has imported torch has a current device, which is the only one then. Otherwise the driver says
+    what is there.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        return device_slug(torch.cuda.get_device_name())
-    models = {_line(path, "Model") for path in _NVIDIA.glob("*/information")}
-    return device_slug(models.pop()) if len(models) == 1 else None
+        return (device_slug(torch.cuda.get_device_name()),)
+    models = {device_slug(_line(path, "Model")) for path in _NVIDIA.glob("gpus/*/information")}
+    return tuple(sorted(models - {""}))
+
+
+def driver_version() -> str | None:
+    """Of NVIDIA's kernel module; None where there is none."""
+    found = _DRIVER.search(_line(_NVIDIA / "version", "NVRM version"))
+    return found[1] if found else None
 
 
 def _cpu_model() -> str:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from attnctl.gpu.names import device_slug
-from attnctl.profile.candidate import case_of, errors
 from attnctl.profile.load import Loaded
 from attnctl.profile.problems import cases_of
-from attnctl.profile.scalars import spell
-from attnctl.profile.tuned import Entry, entry_key, read, tuned_path, tuned_root, unknown_fields
+from attnctl.profile.stale import differences, stored_candidate, why_stale
+from attnctl.profile.tuned import Entry, entry_key, open_tuned, tuned_path, tuned_root, unknown_fields
 from attnctl_kernels.contract import Candidate, Case, Task
-from attnctl_kernels.families import get_family
 
-_HARMLESS = {"attnctl", "python"}  # do not change how fast or how right a kernel is
+__all__ = ["Hit", "Miss", "Stale", "case_for", "lookup", "stored_candidate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ def lookup(
 
     Args:
         loaded: a profile without errors.
-        task: one of the profile's.
+        task: one of the profile's, or one of its tasks at another length.
         device_name: as the framework reports it, or its slug.
         root: where tuned profiles are; beside the profile if not given.
         versions: what is running; only packages that are named here are compared.
@@ -72,27 +68,24 @@ def lookup(
     """
     assert loaded.profile is not None
     path = tuned_path(loaded.path, device_name, root)
-    entries = read(path)
-    entry = entries.get(entry_key(task, loaded.profile.sparse_block_of(task.pass_name)))
+    tuned = open_tuned(path)
+    if not tuned.entries:
+        folders = sorted((root or tuned_root(loaded.path)).glob(f"*/{loaded.path.stem}.yaml"))
+        others = tuple(each.parent.name for each in folders)
+        return Miss(path, f"nothing is tuned for {device_slug(device_name)}", others)
+    fixed = loaded.profile.sparse_block_of(task.pass_name)
+    entry = tuned.entries.get(entry_key(task, fixed))
+    if tuned.device_name != device_slug(device_name):
+        reason = f"device_name: the file is of {tuned.device_name}, not of {device_slug(device_name)}"
+        return Stale(path, entry, reason) if entry else Miss(path, reason)
     if entry is None:
-        return _miss(loaded.path, path, root, device_name, found=bool(entries))
-    reason = (
-        _versions_differ(entry, versions)
-        or _another_device(entry, num_sms)
-        or _malformed(task, entry)
-        or _forbidden(loaded, task, entry)
-    )
+        return Miss(path, _nearest_difference(tuned.entries.values(), task, fixed))
+    changed = ", ".join(differences(entry, task, fixed)) if entry.family == task.family else ""
+    reason = changed or why_stale(entry, case_for(loaded, task), versions=versions, num_sms=num_sms)
     if reason:
         return Stale(path, entry, reason)
     unknown = unknown_fields(entry)
     return Hit(path, entry, (f"unknown fields: {', '.join(unknown)}",) if unknown else ())
-
-
-def stored_candidate(entry: Entry) -> Candidate:
-    """The config of an entry, in the family's order: the file sorts by name."""
-    order = list(get_family(entry.family).config_model(entry.pass_name).model_fields)
-    known = {name: entry.config[name] for name in order if name in entry.config}
-    return Candidate(config={**known, **entry.config}, sparse_block=entry.sparse_block)
 
 
 def case_for(loaded: Loaded, task: Task) -> Case:
@@ -101,49 +94,9 @@ def case_for(loaded: Loaded, task: Task) -> Case:
     return next(each for each in cases_of(loaded.profile, task.problem) if each.pass_name == task.pass_name)
 
 
-def _miss(profile: Path, path: Path, root: Path | None, device_name: str, *, found: bool) -> Miss:
-    if found:
-        return Miss(path, "it has no entry of this problem and pass")
-    folders = sorted((root or tuned_root(profile)).glob(f"*/{profile.stem}.yaml"))
-    devices = tuple(each.parent.name for each in folders)
-    return Miss(path, f"nothing is tuned for {device_slug(device_name)}", devices)
-
-
-def _versions_differ(entry: Entry, running: Mapping[str, str] | None) -> str:
-    if not entry.versions:
-        return "no versions are recorded"
-    then = entry.versions
-    changed = [
-        f"{name} {then[name]} then, {running[name]} now"
-        for name in sorted(then.keys() & (running or {}).keys() - _HARMLESS)
-        if running is not None and then[name] != running[name]
-    ]
-    return f"tuned with other versions: {', '.join(changed)}" if changed else ""
-
-
-def _another_device(entry: Entry, num_sms: int | None) -> str:
-    if num_sms is None or entry.num_sms in (None, num_sms):
-        return ""
-    return f"tuned on {entry.num_sms} SMs, this device has {num_sms}"
-
-
-def _malformed(task: Task, entry: Entry) -> str:
-    """A file that was changed by hand, or comes from another version, may hold anything."""
-    if entry.family != task.family:
-        return f"the entry is of family {entry.family}, not {task.family}"
-    if not entry.config:
-        return "the entry has an empty config"
-    if entry.sparse_block and min(entry.sparse_block) < 1:
-        return f"sparse_block {list(entry.sparse_block)} has a side below 1"
-    try:
-        get_family(task.family).config_model(task.pass_name).model_validate(entry.config, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        return f"config.{name} {spell(entry.config.get(name))}: {first['msg'][:1].lower()}{first['msg'][1:]}"
-    return ""
-
-
-def _forbidden(loaded: Loaded, task: Task, entry: Entry) -> str:
-    broken = errors(case_of(case_for(loaded, task), stored_candidate(entry)))
-    return f"{broken[0][0].code}: {broken[0][1].message}" if broken else ""
+def _nearest_difference(entries: Iterable[Entry], task: Task, fixed: tuple[int, int] | None) -> str:
+    """What keeps the entry that comes nearest from being the one."""
+    nearest = min((list(differences(each, task, fixed)) for each in entries), key=len)
+    if not nearest:  # the profile leaves the sparse block open now, or fixes it by now
+        return "sparse_block: the profile fixes it now and did not then, or the other way round"
+    return f"no entry of this problem and pass; the nearest has {', '.join(nearest)}"

@@ -1,64 +1,86 @@
-"""A program's way to its config: :func:`attnctl.load_config`. Imports no framework."""
+"""A program's way to its config: :func:`attnctl.load_config`. Imports no framework.
+
+A process decides once per question: what it got stays what it gets, also when files change under it, and a warning
+comes once.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 import warnings
-from importlib import metadata
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from attnctl.errors import UsageError
-from attnctl.gpu.names import cpu_name, gpu_name
-from attnctl.profile.candidate import profile_candidate
+from attnctl.files import signature
+from attnctl.profile import job
+from attnctl.profile.decision import Decision, Source, decide, lengths_of
 from attnctl.profile.load import Loaded, load
-from attnctl.profile.lookup import Hit, Miss, Stale, case_for, lookup
-from attnctl.profile.problems import tasks
-from attnctl.profile.tuned import read, tuned_path
+from attnctl.profile.problems import problems, tasks
 from attnctl_kernels.contract import PassName, Task, join_words
-from attnctl_kernels.families import get_family
 
 
 class NotTuned(UserWarning):
-    """There is no tuned config that can be used: the profile's own is."""
+    """The config was not tuned for exactly this call on this device; the text says which is used, and why."""
 
 
-def load_config(
-    profile: str | os.PathLike[str],
-    *,
-    seqlen_q: int | None,
-    seqlen_k: int | None,
-    device_name: str | None,
-    pass_name: PassName,
-) -> dict[str, Any]:
+class RanksMayDiffer(UserWarning):
+    """Several ranks run, and each decides for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a program asks. In a job of several ranks all ask the same."""
+
+    profile: str
+    seqlen_q: int | None
+    seqlen_k: int | None
+    device_name: str | None
+    pass_name: PassName
+    tuned_dir: str | None
+
+
+_answers: dict[Question, dict[str, Any]] = {}
+_deciding = threading.Lock()
+
+
+def load_config(question: Question) -> dict[str, Any]:
     """See :func:`attnctl.load_config`."""
-    loaded = load(Path(profile))
+    notices: list[Warning] = []
+    with _deciding:
+        if question not in _answers:
+            answer_it = _of_job if job.several_ranks() else _alone
+            _answers[question] = answer_it(question, notices)
+        answer = _answers[question]
+    for notice in notices:
+        warnings.warn(notice, stacklevel=3)
+    block = {} if answer["sparse_block"] is None else {"sparse_block": tuple(answer["sparse_block"])}
+    return {**answer["config"], **block}
+
+
+def forget() -> None:
+    """Decide anew from now on: for notebooks, between a ``tune`` and the next call."""
+    with _deciding:
+        _answers.clear()
+
+
+def choose(loaded: Loaded, seqlen_q: int | None, seqlen_k: int | None, pass_name: PassName) -> Task:
+    """The profile's task of these lengths, or its task at these lengths where it has none.
+
+    Raises:
+        UsageError: the profile has errors, no such pass, or several problems, and no length is given.
+    """
     if loaded.profile is None:
         first = loaded.findings[0]
-        raise UsageError(f"{profile}:{first.line}:{first.column}: {first.code} {first.message}", "run attnctl validate")
-    task = _choose(loaded, seqlen_q, seqlen_k, pass_name)
-    name = device_name or (gpu_name() if get_family(task.family).arches else cpu_name())
-    if name is None:
-        found: Hit | Miss | Stale = Miss(loaded.path, "no GPU, or several kinds, are here: give device_name")
-    else:
-        found = lookup(loaded, task, name, versions=_installed(tuned_path(loaded.path, name)))
-    if isinstance(found, Hit):
-        candidate = found.candidate
-    else:
-        candidate = profile_candidate(case_for(loaded, task))
-        warnings.warn(_excuse(loaded, found), NotTuned, stacklevel=3)
-    block = {} if candidate.sparse_block is None else {"sparse_block": candidate.sparse_block}
-    return {**candidate.config, **block}
-
-
-def _choose(loaded: Loaded, seqlen_q: int | None, seqlen_k: int | None, pass_name: PassName) -> Task:
-    assert loaded.profile is not None
-    all_tasks = tasks(loaded.profile)
+        place = f"{loaded.path}:{first.line}:{first.column}"
+        raise UsageError(f"{place}: {first.code} {first.message}", "run attnctl validate")
     if pass_name not in loaded.profile.passes:
-        raise UsageError(
-            f"{loaded.path}: has no {pass_name} pass", f"passes: {join_words(loaded.profile.passes, 'and')}"
-        )
-    of_pass = [each for each in all_tasks if each.pass_name == pass_name]
+        known = join_words(loaded.profile.passes, "and")
+        raise UsageError(f"{loaded.path}: has no {pass_name} pass", f"passes: {known}")
+    of_pass = [each for each in tasks(loaded.profile) if each.pass_name == pass_name]
     chosen = [
         each
         for each in of_pass
@@ -66,26 +88,63 @@ def _choose(loaded: Loaded, seqlen_q: int | None, seqlen_k: int | None, pass_nam
     ]
     if len(chosen) == 1:
         return chosen[0]
-    lengths = join_words([f"{each.problem.seqlen_q} x {each.problem.seqlen_k}" for each in of_pass], "and")
-    fault = "several problems match" if chosen else f"no problem has seqlen_q={seqlen_q}, seqlen_k={seqlen_k}"
-    raise UsageError(f"{loaded.path}: {fault}", f"seqlen_q x seqlen_k in the profile: {lengths}")
+    if not chosen and (lengths := _asked(loaded, seqlen_q, seqlen_k)):
+        changes = {"seqlen_q": lengths[0], "seqlen_k": lengths[1]}
+        problem = of_pass[0].problem.model_copy(update=changes)
+        return of_pass[0].model_copy(update={"problem": problem})
+    known = join_words([lengths_of(each.problem) for each in of_pass], "and")
+    fault = "several problems match" if chosen else f"seqlen_q={seqlen_q}, seqlen_k={seqlen_k} leave a length open"
+    raise UsageError(f"{loaded.path}: {fault}", f"seqlen_q x seqlen_k in the profile: {known}")
 
 
-def _installed(path: Path) -> dict[str, str]:
-    """Versions here of the packages that the tuned profile names."""
-    named = {name for entry in read(path).values() for name in entry.versions}
-    versions = {}
-    for name in named:
-        try:
-            versions[name] = metadata.version(name)
-        except (metadata.PackageNotFoundError, ValueError):
-            continue
-    return versions
+def _asked(loaded: Loaded, seqlen_q: int | None, seqlen_k: int | None) -> tuple[int, int] | None:
+    """Lengths that the profile does not list; one that is left out is the other, or the only one that it has."""
+    assert loaded.profile is not None
+    for length, name in ((seqlen_q, "seqlen_q"), (seqlen_k, "seqlen_k")):
+        if length is not None and length < 1:
+            raise UsageError(f"{name}={length} is not a length", "give a whole number above 0")
+    if seqlen_q and seqlen_k:
+        return seqlen_q, seqlen_k
+    if loaded.profile.problem.seqlen_k is None:
+        length = seqlen_q or seqlen_k
+        return (length, length) if length else None
+    all_problems = problems(loaded.profile)
+    queries = {each.seqlen_q for each in all_problems} if seqlen_q is None else {seqlen_q}
+    keys = {each.seqlen_k for each in all_problems} if seqlen_k is None else {seqlen_k}
+    return (queries.pop(), keys.pop()) if len(queries) == len(keys) == 1 else None
 
 
-def _excuse(loaded: Loaded, found: Miss | Stale) -> str:
-    why = f"{loaded.path}: {found.reason}"
-    if isinstance(found, Stale):
-        return f"{why} ({found.path}); the profile's own config is used until attnctl tune has run again"
-    others = f" (tuned: {join_words(found.devices, 'and')})" if found.devices else ""
-    return f"{why}{others}; the profile's own config is used"
+def _of_job(question: Question, notices: list[Warning]) -> dict[str, Any]:
+    try:
+        return job.shared(astuple(question), lambda: _alone(question, notices))
+    except job.NotShared as reason:
+        notices.append(RanksMayDiffer(f"ranks may get different configs: {reason}"))
+        return _alone(question, notices)
+
+
+def _alone(question: Question, notices: list[Warning]) -> dict[str, Any]:
+    path = Path(question.profile)
+    loaded = _loaded(path, signature(path))
+    task = choose(loaded, question.seqlen_q, question.seqlen_k, question.pass_name)
+    tuned_dir = Path(question.tuned_dir) if question.tuned_dir is not None else None
+    decision = decide(loaded, task, device_name=question.device_name, tuned_dir=tuned_dir)
+    if decision.source is not Source.TUNED:
+        notices.append(NotTuned(excuse(loaded.path, decision)))
+    candidate = decision.candidate
+    return {"config": dict(candidate.config), "sparse_block": candidate.sparse_block}
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: Path, _: tuple[int, ...] | None) -> Loaded:
+    return load(path)
+
+
+def excuse(path: os.PathLike[str], decision: Decision) -> str:
+    """Why the config is not one that was tuned for exactly this, and what it is instead."""
+    others = f" (tuned: {join_words(decision.others, 'and')})" if decision.others else ""
+    why = f"{path}: {decision.why_not_tuned}{others}"
+    if decision.source is Source.NEAREST and decision.entry:
+        return f"{why}; the config tuned for {lengths_of(decision.entry.problem)} is used, unmeasured at this length"
+    if decision.source is Source.PROFILE:
+        return f"{why}; the profile's own config is used"
+    return f"{why}; the profile's own config is not allowed here, the kernel's default is used"

@@ -6,15 +6,18 @@ what is there, merge and replace the file as a whole; fields that this version d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnctl.errors import AttnctlError
-from attnctl.files import locked, write_atomic
+from attnctl.files import locked, signature, write_atomic
 from attnctl.gpu.names import device_slug
 from attnctl_kernels.contract import Frozen, PassName, Problem, Scalar, SparseBlock, Task, fingerprint
 
@@ -92,13 +95,34 @@ def tuned_path(profile_path: Path, device_name: str, root: Path | None = None) -
     return (root or tuned_root(profile_path)) / device_slug(device_name) / f"{profile_path.stem}.yaml"
 
 
-def read(path: Path) -> dict[str, Entry]:
-    """The entries of a tuned profile by :func:`entry_key`; none where there is no file.
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A tuned profile as it is on disk."""
+
+    device_name: str | None  # a slug; None where there is no file
+    entries: Mapping[str, Entry]  # by :func:`entry_key`
+
+
+def open_tuned(path: Path) -> Tuned:
+    """The tuned profile at ``path``; an empty one where there is no file. Read once per state of the file.
 
     Raises:
         AttnctlError: the file is no tuned profile, or damaged.
     """
-    return {entry.fingerprints.problem: entry for entry, _ in _entries(path, _content(path))}
+    return _open(path, signature(path))
+
+
+@lru_cache(maxsize=64)
+def _open(path: Path, _: tuple[int, ...] | None) -> Tuned:
+    content = _content(path)
+    device_name = content.get("device_name")
+    entries = {entry.fingerprints.problem: entry for entry, _ in _entries(path, content)}
+    return Tuned(device_slug(str(device_name)) if device_name else None, MappingProxyType(entries))
+
+
+def read(path: Path) -> dict[str, Entry]:
+    """The entries of a tuned profile; see :func:`open_tuned`."""
+    return dict(open_tuned(path).entries)
 
 
 def store(path: Path, device_name: str, entries: Iterable[Entry]) -> None:

@@ -290,6 +290,13 @@ class Family(ABC):
         """Equal for cases of one config that run the same compiled kernel, so that it is compiled once."""
         return case.problem
 
+    def sources(self) -> dict[str, str]:
+        """Hashes of the kernel's sources as installed here, by the names they have in ``Launcher.versions``.
+
+        Imports no kernel: a program that only reads its config compares them.
+        """
+        return {}
+
     def rules(self) -> Sequence[Rule]:
         """The family's rules: every :class:`Rule` in its ``spec`` and ``rules`` modules."""
         from attnctl_kernels.rule import rules_of_family  # noqa: PLC0415 - rule.py imports this module

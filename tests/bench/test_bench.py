@@ -69,7 +69,7 @@ def test_a_stale_entry_is_measured_and_its_time_is_not_compared(profile):
     device = SimulatedDevice({128: 80, 64: 100, 16: 160}, versions={"flash-attn-4": "4.0.0b36"})
     match, _ = benchmark(profile, device, against=(), band=0.05)
     assert match.rows[0].name == "tuned"
-    assert "is stale: tuned with other versions: flash-attn-4 4.0.0b1 then, 4.0.0b36 now" in match.notes[0]
+    assert "is stale: versions.flash-attn-4 4.0.0b1 then, 4.0.0b36 now" in match.notes[0]
     assert verdicts(match) == {"nothing": INCONCLUSIVE}
 
 

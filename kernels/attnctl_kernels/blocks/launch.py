@@ -7,10 +7,8 @@ head lie side by side as rows: ``[B * Hkv, seqlen * group, head_dim]``, so that 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnctl_kernels import masks
+from attnctl_kernels.blocks.spec import FAMILY
 from attnctl_kernels.blocks.tiles import classify
 from attnctl_kernels.contract import Call, Candidate, Compiled, Inputs, Task
 
@@ -181,10 +180,7 @@ class BlocksLauncher:
 
     def versions(self) -> dict[str, str]:
         """PyTorch's version, and a hash of this family's sources."""
-        digest = hashlib.sha256()
-        for path in sorted(Path(__file__).parent.glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return {"torch": torch.__version__, "blocks-sources": digest.hexdigest()[:16]}
+        return {"torch": torch.__version__, **FAMILY.sources()}
 
     def compile(self, task: Task, candidate: Candidate) -> Compiled | None:
         return None

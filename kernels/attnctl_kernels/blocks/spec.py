@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -29,6 +31,13 @@ class Blocks(Family):
     name = "blocks"
     title = "block-sparse attention in plain PyTorch"
     passes = ("forward", "backward")
+
+    def sources(self) -> dict[str, str]:
+        """Of this folder."""
+        digest = hashlib.sha256()
+        for path in sorted(Path(__file__).parent.glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return {"blocks-sources": digest.hexdigest()[:16]}
 
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
         return BlocksConfig

@@ -25,6 +25,7 @@ from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, 
 from attnctl_kernels.fa4 import predicates
 from attnctl_kernels.fa4.cubin import read_cubin
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
+from attnctl_kernels.fa4.spec import FAMILY
 from attnctl_kernels.fa4.target import describe_target, target
 
 ARCH = "sm_90"
@@ -91,13 +92,10 @@ class Fa4Launcher:
         return None
 
     def versions(self) -> dict[str, str]:
-        """Installed versions, and a hash of the kernel package's list of files with their hashes."""
+        """Installed versions, and the hash of the kernel package's sources."""
         installed = {each.name: each for each in metadata.distributions() if each.name in PACKAGES}
         versions = {name: each.version for name, each in sorted(installed.items())}
-        if "flash-attn-4" in installed:
-            record = installed["flash-attn-4"].read_text("RECORD") or ""
-            versions["flash-attn-4-sources"] = hashlib.sha256(record.encode()).hexdigest()[:16]
-        return versions
+        return versions | FAMILY.sources()
 
     def compile(self, task: Task, candidate: Candidate) -> Compiled:
         """Compile with fake tensors into the on-disk cache; no GPU is touched."""
