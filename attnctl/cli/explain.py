@@ -59,15 +59,17 @@ def explain(
 
 def _list(as_json: bool) -> ExitCode:
     from attnctl.rules.pages import as_dict, title  # noqa: PLC0415 - imports every family's rules
-    from attnctl.rules.registry import all_rules  # noqa: PLC0415
+    from attnctl.rules.registry import aliases, all_rules  # noqa: PLC0415
 
     rules = [rule for _, rule in sorted(all_rules().items())]
     if as_json:
         typer.echo(json.dumps([as_dict(each) for each in rules], indent=2))
         return ExitCode.OK
-    width = max((len(each.code) for each in rules), default=0)
-    for each in rules:
-        typer.echo(f"{each.code.ljust(width)}  {each.severity:<7}  {title(each)}")
+    rows = {each.code: (each, title(each)) for each in rules}
+    rows |= {alias: (each, f"{each.code}: {title(each)}") for alias, each in aliases().items()}
+    width = max(map(len, rows), default=0)
+    for code, (each, text) in sorted(rows.items()):
+        typer.echo(f"{code.ljust(width)}  {each.severity:<7}  {text}")
     return ExitCode.OK
 
 
@@ -80,6 +82,9 @@ def _page(code: str, as_json: bool) -> ExitCode:
     if as_json:
         typer.echo(json.dumps(as_dict(rule), indent=2))
         return ExitCode.OK
+    asked = code.strip().upper()
+    if asked in rule.aliases:
+        typer.echo(f"{asked} is {rule.code}, which says it for all families.\n")
     typer.echo(paint(f"{rule.code} {rule.name}", "strong", colour=has_colour(sys.stdout)))
     typer.echo("\n".join(page(rule, min(columns(), WIDEST))))
     return ExitCode.OK

@@ -7,6 +7,7 @@ is kept in ``ambiguous``: the loader says what to write once it knows what the f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ MAX_DEPTH = 32
 MAX_FAULTS = 100
 # YAML 1.1 breaks lines here, YAML 1.2 and most editors do not: what stands below would have another line.
 _BREAKS = "\x85\u2028\u2029"
+_LINE_END = re.compile(r"\r\n|\r|\n")  # where both do
 
 Place: TypeAlias = tuple[int, int]  # line and column, from 1
 FieldPath: TypeAlias = tuple[str | int, ...]
@@ -112,6 +114,7 @@ class _Open:
     items: list[Any] | dict[str, Any]
     key: str | None = None
     repeated: bool = False  # the value of a repeated key is read, and dropped
+    dropped: bool = False  # this is such a value, or inside one
 
 
 class _Reader:
@@ -156,6 +159,10 @@ class _Reader:
         top = self.open[-1]
         return (*top.path, len(top.items) if isinstance(top.items, list) else str(top.key))
 
+    def dropped(self) -> bool:
+        """Whether the value that comes next is dropped: its places would be those of fields that are not there."""
+        return bool(self.open) and (self.open[-1].dropped or self.open[-1].repeated)
+
     def expects_key(self) -> bool:
         return bool(self.open) and isinstance(self.open[-1].items, dict) and self.open[-1].key is None
 
@@ -198,7 +205,8 @@ class _Reader:
         path = self.here()
         self.note(path, place)
         self.refuse_decoration(event, path, place)
-        self.open.append(_Open(path, [] if isinstance(event, yaml.SequenceStartEvent) else {}))
+        items: list[Any] | dict[str, Any] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+        self.open.append(_Open(path, items, dropped=self.dropped()))
         if len(self.open) == 1:
             self.document.start = place
 
@@ -227,9 +235,10 @@ class _Reader:
         if not event.style and event.tag is None:
             value = resolve(event.value)
             if isinstance(value, Ambiguous):
-                self.document.ambiguous.setdefault(path, value)
+                if not self.dropped():
+                    self.document.ambiguous.setdefault(path, value)
                 value = value.text
-            elif isinstance(value, int | float) and str(value) != event.value:
+            elif isinstance(value, int | float) and str(value) != event.value and not self.dropped():
                 self.document.written.setdefault(path, event.value)
         self.add(value, place)
 
@@ -246,14 +255,13 @@ class _Reader:
             self.document.flawed.discard(path)
             self.fault(files.key_repeated, path, place, name, self.document.keys[path][0])
         elif name == "<<" and not event.style:
-            self.document.keys[path] = place
             self.fault(files.anchor_or_alias, path, place, name)
-        else:
-            self.document.keys[path] = place
+        self.document.keys.setdefault(path, place)
         self.refuse_decoration(event, path, place)
 
     def note(self, path: FieldPath, place: Place) -> None:
-        self.document.values.setdefault(path, place)
+        if not self.dropped():
+            self.document.values.setdefault(path, place)
 
     def refuse_decoration(self, event: Any, path: FieldPath, place: Place) -> None:
         """No anchors, no tags."""
@@ -274,13 +282,14 @@ def _decode(data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = data[: error.start]
-        place = (before.count(b"\n") + 1, len(before) - before.rfind(b"\n"))
-        raise _Stop(files.not_utf8_text, place, f"byte 0x{data[error.start]:02x} at offset {error.start}") from None
-    for number, line in enumerate(text.split("\n"), 1):
+        before = _LINE_END.split(error.object[: error.start].decode())
+        place = (len(before), len(before[-1]) + 1)
+        offset = error.start + len(data) - len(error.object)  # the mark of UTF-8 is not part of the text
+        raise _Stop(files.not_utf8_text, place, f"byte 0x{data[offset]:02x} at offset {offset}") from None
+    for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.isprintable():
             for column, character in enumerate(line, 1):
-                if character < " " and character not in "\t\r":
+                if character < " " and character != "\t":
                     raise _Stop(files.not_utf8_text, (number, column), f"control character 0x{ord(character):02x}")
                 if character in _BREAKS:
                     raise _Stop(files.not_utf8_text, (number, column), f"line break U+{ord(character):04X}")
@@ -292,7 +301,7 @@ def _syntax(path: str, error: yaml.YAMLError, data: bytes) -> Finding:
     if context_mark and (mark is None or mark.index >= len(data)):
         mark = context_mark  # a bracket or quote that is never closed: where it opens, not the end of the file
     place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    lines = data.decode("utf-8-sig").splitlines()
+    lines = _LINE_END.split(data.decode("utf-8-sig").rstrip("\r\n"))
     if place[0] > len(lines):
         place = (len(lines), len(lines[-1]))  # the end of the file, on a line that an editor shows
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed")

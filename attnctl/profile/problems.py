@@ -61,9 +61,15 @@ def cases_of(profile: Profile, problem: Problem) -> Iterator[Case]:
         sparse_block = profile.sparse_block_of(name)
         default = family.default_config(problem, name, profile.arch, sparse_block)
         configs[name] = {**default, **written[name]}
-        sparse_blocks[name] = sparse_block or family.sparse_block(problem, name, configs[name])
+        sparse_blocks[name] = sparse_block or _own_block(family, problem, name, configs[name])
     for name in profile.passes:
         yield _case(profile, family, problem, name, configs=configs, sparse_blocks=sparse_blocks, given=written[name])
+
+
+def _own_block(family: Family, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
+    """The block that the config itself runs at. A tile of 0 rows, which has a finding of its own, makes none."""
+    block = family.sparse_block(problem, pass_name, config)
+    return block if block is not None and min(block) > 0 else None
 
 
 def drafts_of(profile: Profile, problem: Problem) -> Iterator[Case]:

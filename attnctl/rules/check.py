@@ -12,10 +12,11 @@ from attnctl.profile.model import Profile
 from attnctl.profile.problems import cases_of, drafts_of, problems
 from attnctl.rules.finding import Finding
 from attnctl.rules.registry import general_rules, target_rules
+from attnctl.rules.remedies import Remedies
 from attnctl.rules.wording import fix_sentence
 from attnctl_kernels.contract import Case, PassName, Problem
 from attnctl_kernels.families import get_family
-from attnctl_kernels.rule import Fix, Rule, Severity, Violation, check
+from attnctl_kernels.rule import Rule, Severity, Violation, check
 
 if TYPE_CHECKING:
     from attnctl.compile.run import Compilation
@@ -81,7 +82,7 @@ def check_loaded(loaded: Loaded, *, arch: str | None = None, by_length: bool = F
         return Report(loaded.path, None, loaded.findings)
     if arch is not None:
         profile = profile.model_copy(update={"arch": arch})
-    found = _Merged(loaded)
+    found = _Merged(loaded, Remedies(profile, checked_cases))
     count = 0
     concrete = problems(profile, loaded.seq_lens)
     for index, problem in enumerate(concrete):
@@ -130,8 +131,9 @@ class _Group:
 class _Merged:
     """Violations of all problems and passes; equal ones become one finding that names its lengths."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, remedies: Remedies) -> None:
         self.loaded = loaded
+        self.remedies = remedies
         self.groups: dict[tuple[object, ...], _Group] = {}
         self.places: dict[tuple[object, ...], tuple[str, int, int]] = {}
 
@@ -158,18 +160,18 @@ class _Merged:
         merged = []
         for group in self.groups.values():
             affected = [concrete[index] for index in group.indices]
-            merged.append((self._finding(group, affected, len(concrete)), tuple(group.indices)))
+            finding = self._finding(group, affected, concrete[group.index], len(concrete))
+            merged.append((finding, tuple(group.indices)))
         return sorted(merged, key=lambda each: (each[0].line, each[0].column, each[0].code))
 
-    def _finding(self, group: _Group, affected: Sequence[Problem], total: int) -> Finding:
+    def _finding(self, group: _Group, affected: Sequence[Problem], first: Problem, total: int) -> Finding:
         rule, violation = group.rule, group.violation
         passes = tuple(group.passes)
         one = total == 1 or len(affected) == 1
         lengths = () if one or len(affected) == total else tuple(_lengths(affected))
         field, line, column = self.locate(violation.field, group.index, group.pass_name)
-        fixes = tuple(
-            Fix(self.locate(each.field, group.index, group.pass_name)[0], each.value, each.price)
-            for each in violation.fixes
+        fixes, advice = self.remedies.working(
+            first, rule, violation, lambda name: self.locate(name, group.index, group.pass_name)[0]
         )
         return Finding(
             code=rule.code,
@@ -181,7 +183,7 @@ class _Merged:
             field=field,
             message=f"{violation.message} (at {_listed(lengths, total)})" if lengths else violation.message,
             why=rule.why,
-            fix=fix_sentence(fixes, violation.advice),
+            fix=fix_sentence(fixes, advice),
             fixes=fixes,
             problem=affected[0].slug if one and total > 1 else "",
             lengths=lengths,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnctl.files import write_atomic
 from attnctl.rules.pages import markdown, title
-from attnctl.rules.registry import AnyRule, all_rules, form_rules, general_rules
+from attnctl.rules.registry import AnyRule, aliases, all_rules, form_rules, general_rules
 from attnctl_kernels.families import family_names, get_family
 
 COMMAND = "python -m attnctl.rules.documents docs/rules"
@@ -24,7 +24,7 @@ def documents() -> dict[str, str]:
     kinds: dict[str, list[AnyRule]] = {}
     for code, rule in sorted(all_rules().items()):
         kinds.setdefault(_kind(code), []).append(rule)
-    files = {f"{kind.lower()}.md": _file(_heading(rules), rules) for kind, rules in kinds.items()}
+    files = {_name(kind): _file(kind, rules) for kind, rules in kinds.items()}
     return {INDEX: _index(kinds)} | files
 
 
@@ -43,24 +43,39 @@ def _heading(rules: Iterable[AnyRule]) -> str:
     return ", ".join(f"{each.title} (`{each.name}`)" for each in families if codes & {own.code for own in each.rules()})
 
 
-def _file(heading: str, rules: Iterable[AnyRule]) -> str:
-    parts = [f"# {heading}", _note()]
+def _file(kind: str, rules: Iterable[AnyRule]) -> str:
+    parts = [f"# {_heading(rules)}", _note()]
     for rule in rules:
         parts += [f"## {rule.code} {rule.name}", markdown(rule)]
+    for alias, rule in _aliases(kind):
+        parts += [f"## {alias}", f"See {_link(rule.code, rule)}, which says it for all families."]
     return "\n\n".join(parts) + "\n"
+
+
+def _aliases(kind: str) -> list[tuple[str, AnyRule]]:
+    """Codes of this kind that general rules answer."""
+    return sorted((alias, rule) for alias, rule in aliases().items() if _kind(alias) == kind)
 
 
 def _index(kinds: dict[str, list[AnyRule]]) -> str:
     parts = ["# Rules", _note()]
     for kind, rules in kinds.items():
-        rows = [_row(f"{kind.lower()}.md", each) for each in rules]
+        rows = [f"| {_link(each.code, each)} | {_facts(each)}" for each in rules]
+        rows += [f"| {alias}, which is {_link(each.code, each)} | {_facts(each)}" for alias, each in _aliases(kind)]
         parts += [f"## {_heading(rules)}", "\n".join(["| Code | Severity | What is wrong |", "|---|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
 
-def _row(file: str, rule: AnyRule) -> str:
-    link = f"[{rule.code}]({file}#{rule.code.lower()}-{rule.name})"
-    return f"| {link} | {rule.severity} | {title(rule).replace('|', BAR)} |"
+def _link(text: str, rule: AnyRule) -> str:
+    return f"[{text}]({_name(_kind(rule.code))}#{rule.code.lower()}-{rule.name})"
+
+
+def _facts(rule: AnyRule) -> str:
+    return f"{rule.severity} | {title(rule).replace('|', BAR)} |"
+
+
+def _name(kind: str) -> str:
+    return f"{kind.lower()}.md"
 
 
 def _note() -> str:

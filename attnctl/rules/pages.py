@@ -27,7 +27,7 @@ def paragraph(rule: AnyRule, name: str) -> str:
 def facts(rule: AnyRule) -> Iterator[tuple[str, str]]:
     """Where the rule applies; faults of form have no passes, arches or versions."""
     yield "severity", str(rule.severity)
-    for name in ("passes", "arches", "versions"):
+    for name in ("passes", "arches", "versions", "aliases"):
         values = getattr(rule, name, ())
         if values:
             yield name, ", ".join(values)
@@ -74,4 +74,5 @@ def as_dict(rule: AnyRule) -> dict[str, object]:
         "arches": list(getattr(rule, "arches", ())),
         "versions": list(getattr(rule, "versions", ())),
         "upstream": list(rule.upstream),
+        "aliases": list(rule.aliases),
     }

@@ -59,18 +59,23 @@ def all_rules() -> dict[str, AnyRule]:
     return {each.code: each for each in every_rule()}
 
 
+def aliases() -> dict[str, AnyRule]:
+    """Codes of a family's own numbering -> the general rule that says the same for all."""
+    return {alias: each for each in all_rules().values() for alias in each.aliases}
+
+
 def find_rule(code: str) -> AnyRule:
-    """The rule with this code, in any case.
+    """The rule with this code or alias, in any case.
 
     Raises:
         UsageError: there is none; the hint names the nearest.
     """
     rules = all_rules()
-    found = rules.get(code.strip().upper())
+    found = rules.get(code.strip().upper()) or aliases().get(code.strip().upper())
     if found is not None:
         return found
     named = [each.code for each in rules.values() if each.name == code.strip().lower()]
-    near = named or _nearest_codes(code.strip().upper(), tuple(rules))
+    near = named or _nearest_codes(code.strip().upper(), (*rules, *aliases()))
     hint = f"did you mean {join_words(near)}? " if near else ""
     raise UsageError(f"no rule has the code {code!r}", f"{hint}attnctl explain --list prints all codes")
 

@@ -62,6 +62,7 @@ class Rule:
     arches: tuple[str, ...] = ()  # empty: all
     versions: tuple[str, ...] = ()  # empty: all
     upstream: tuple[str, ...] = ()  # upstream's messages: {} for values, … after the module that must be named before
+    aliases: tuple[str, ...] = ()  # codes in a family's own numbering, of which this rule is the general form
 
     def applies(self, case: Case) -> bool:
         return (
@@ -80,6 +81,7 @@ def rule(
     arches: tuple[str, ...] = (),
     versions: tuple[str, ...] = (),
     upstream: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Case], Iterator[Violation]]], Rule]:
     """Make a generator function a :class:`Rule`; its name is the rule's, its docstring the rule's page."""
 
@@ -95,6 +97,7 @@ def rule(
             arches=arches,
             versions=versions,
             upstream=upstream,
+            aliases=aliases,
         )
 
     return wrap

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from cli_profiles import GOOD
 
-from attnctl.rules.registry import all_rules
+from attnctl.rules.registry import aliases, all_rules
 
 
 def test_the_page_of_a_rule(attnctl):
@@ -60,7 +60,15 @@ def test_no_code_is_wrong_usage(attnctl):
 def test_list_has_every_rule_once(attnctl):
     done = attnctl("explain", "--list")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == sorted(all_rules())
+    assert [line.split()[0] for line in done.stdout.splitlines()] == sorted({*all_rules(), *aliases()})
+    assert "FA4-E005    error    G001: The query heads are not a multiple of the key/value heads.\n" in done.stdout
+
+
+def test_a_code_of_a_family_that_all_families_share_leads_to_the_general_rule(attnctl):
+    done = attnctl("explain", "fa4-e005")
+    assert done.returncode == 0
+    assert done.stdout.startswith("FA4-E005 is G001, which says it for all families.\n\nG001 heads-do-not-divide\n")
+    assert json.loads(attnctl("explain", "FA4-E005", "--format", "json").stdout)["aliases"] == ["FA4-E005"]
 
 
 @pytest.mark.parametrize("width", ["40", "200"])

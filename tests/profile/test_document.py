@@ -215,3 +215,26 @@ def test_hostile_files_take_no_time_and_no_memory(tmp_path, name):
     findings, megabytes = json.loads(run.stdout)
     assert 1 <= findings <= 101
     assert megabytes < 100
+
+
+def test_what_stands_below_a_repeated_key_is_dropped_with_its_places():
+    text = "family: fa4\nproblem:\n  seq_len: 4096\nproblem:\n  num_heads_q: 16\n  head_dim: !!int 3.10\n"
+    document = parse(text.encode(), Document("p.yaml"))
+    assert document.data == {"family": "fa4", "problem": {"seq_len": 4096}}
+    assert ("problem", "num_heads_q") not in document.values
+    assert document.written == {}
+    assert [(each.code, each.line) for each in document.findings][:1] == [("YAML008", 4)]
+
+
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        (b"a: 1\r\nb: \xff\n", (2, 4)),
+        (b"a: 1\rb: \xff\n", (2, 4)),
+        ("ä: ".encode() + b"\xff\n", (1, 4)),
+        (b"\xef\xbb\xbfa: \xff", (1, 4)),
+    ],
+)
+def test_the_place_of_a_byte_that_is_no_text_counts_characters_and_all_line_ends(data, place):
+    (finding,) = parse(data, Document("p.yaml")).findings
+    assert (finding.line, finding.column) == place

@@ -26,6 +26,7 @@ class FormRule:
     page: str
     severity: Severity = Severity.ERROR
     upstream: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     def finding(self, path: str, place: tuple[int, int], field: str, *facts: object) -> Finding:
         message, fix = self.say(*facts)

@@ -27,7 +27,15 @@ def layout_file_unreadable(case: Case) -> Iterator[Violation]:
         yield Violation(faults.FILE, f"{arrays.name}: {arrays.fault}", advice="save the arrays again, by their names")
 
 
-@rule("LAYOUT-002", why="indices mean nothing without their counts")
+@rule(
+    "LAYOUT-002",
+    why="indices mean nothing without their counts",
+    upstream=(  # flash-attn-4
+        "mask_block_cnt and mask_block_idx must be provided for block sparsity.",
+        "{}_block_cnt and {}_block_idx must both be provided or both be None",
+    ),
+    aliases=("FA4-S001",),
+)
 def array_missing(case: Case) -> Iterator[Violation]:
     """Counts without indices, indices without counts, or no block arrays at all.
 

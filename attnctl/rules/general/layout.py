@@ -12,6 +12,7 @@ from attnctl_kernels.rule import Fix, Violation, rule
     "G201",
     why="the kernel would skip the rest, or read beyond the arrays",
     upstream=("m-block dimension {} does not match sparse_block_size_q={}.",),  # flash-attn-4
+    aliases=("FA4-S005",),
 )
 def layout_of_other_length(case: Case) -> Iterator[Violation]:
     """Prebuilt block arrays do not have the blocks of this problem.

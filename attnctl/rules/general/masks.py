@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from attnctl.rules.general.block_rows import fitting_sizes
-from attnctl_kernels.contract import Case
+from attnctl_kernels.contract import Case, Mask
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -64,11 +64,9 @@ def mask_fact_not_of_this_pattern(case: Case) -> Iterator[Violation]:
     Fix: Change the pattern (`pattern: sliding_window`), or remove the fact.
     """
     mask = case.problem.mask
-    used = (*NEEDS[mask.pattern], *ALSO_TAKES.get(mask.pattern, ()))
-    for fact in FACTS:
-        if fact not in used and getattr(mask, fact) is not None:
-            yield Violation(f"mask.{fact}", f"pattern {mask.pattern} does not use {fact}", (Fix(f"mask.{fact}", None),))
-    if mask.causal and "causal" not in used:
+    for fact in unused_facts(mask, mask.pattern):
+        yield Violation(f"mask.{fact}", f"pattern {mask.pattern} does not use {fact}", (Fix(f"mask.{fact}", None),))
+    if mask.causal and "causal" not in ALSO_TAKES.get(mask.pattern, ()):
         message = f"pattern {mask.pattern} does not use causal"
         yield Violation("mask.causal", message, (Fix("mask.causal", False),))
     if mask.pattern == "document" and mask.document_len is not None and mask.document_lens is not None:
@@ -167,6 +165,12 @@ def queries_without_keys(case: Case) -> Iterator[Violation]:
         message = f"the first {blind} of {problem.seqlen_q} queries see none of the {problem.seqlen_k} keys"
         fixes = (Fix("problem.seqlen_q", problem.seqlen_k), Fix("problem.seqlen_k", problem.seqlen_q))
         yield Violation("problem.seqlen_q", message, fixes)
+
+
+def unused_facts(mask: Mask, pattern: str) -> list[str]:
+    """The facts of ``mask`` that mean nothing beside ``pattern``."""
+    used = (*NEEDS[pattern], *ALSO_TAKES.get(pattern, ()))
+    return [fact for fact in FACTS if fact not in used and getattr(mask, fact) is not None]
 
 
 _SIZES = "state the block size that the rows were built with"

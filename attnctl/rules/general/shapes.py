@@ -15,6 +15,7 @@ LARGEST_USUAL_HEAD_DIM = 256
     "G001",
     why="each key/value head serves a whole number of query heads",
     upstream=("num_head must be divisible by num_head_kv",),  # flash-attn-4
+    aliases=("FA4-E005",),
 )
 def heads_do_not_divide(case: Case) -> Iterator[Violation]:
     """The query heads are not a multiple of the key/value heads.

@@ -58,6 +58,7 @@ def arch_unknown(case: Case) -> Iterator[Violation]:
         "Config targets SM{}, but the problem targets SM{}",
         "Unsupported compute capability. Supported: 8.x, 9.x, 10.x, 11.x, 12.x",
     ),
+    aliases=("FA4-F001",),
 )
 def arch_unsupported(case: Case) -> Iterator[Violation]:
     """The family does not run on this arch.

@@ -26,6 +26,7 @@ class TuningConfig(BaseModel):
     block_q_dq: int | None = None
     block_kv_dq: int | None = None
     pipeline_emitter: bool | None = None  # True: `attention_with_pipeline_emitter`
+    cuda_runtime: int | None = None  # of the machine that compiles, as CUDA counts: 12091 is 12.9.1
 
 
 class PallasMgpu(Family):

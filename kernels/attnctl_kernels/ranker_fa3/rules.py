@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import lcm
 
 from attnctl_kernels.contract import Case, PassName, join_words
-from attnctl_kernels.pallas_mgpu.rules.values import largest_block, number, trains
+from attnctl_kernels.pallas_mgpu.rules.values import block, largest_block, trains
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
 CAP_METHODS = ("tanh", "soft_sign", "none")
@@ -151,20 +151,22 @@ def _split_block(case: Case, names: tuple[str, ...], fate: str) -> Iterator[Viol
     history, length = case.problem.mask.history_len, case.problem.seqlen_k
     if case.problem.mask.pattern != "history_candidate" or history is None or history >= length:
         return
-    split = {name: number(case, name) for name in names if number(case, name) and history % number(case, name)}
+    blocks = {name: block(case, name) for name in names}
+    split = {name: size for name, size in blocks.items() if size and history % size}
     if not split:
         return
-    whole = lcm(*(number(case, name) or 1 for name in names))
+    whole = lcm(*(size or 1 for size in blocks.values()))
     fixes = [Fix("mask.history_len", each) for each in nearest_multiples(history, whole) if each <= length]
     if len(split) == 1:
-        ((name, block),) = split.items()
-        smaller = largest_block(block, lambda each: history % each == 0)
+        ((name, size),) = split.items()
+        smaller = largest_block(size, lambda each: history % each == 0)
         fixes += [Fix(f"config.{name}", smaller)] if smaller else []
     widest = max(split.values())
     first, last = history // widest * widest, min(history // widest * widest + widest, length) - 1
-    blocks = join_words([f"{name}={block}" for name, block in split.items()], "and")
+    listed = join_words([f"{name}={size}" for name, size in split.items()], "and")
     yield Violation(
         "mask.history_len",
-        f"history_len={history} ends inside a block of {blocks}: keys {first} to {last} are {fate}",
+        f"history_len={history} ends inside a block of {listed}: keys {first} to {last} are {fate}",
         tuple(fixes),
+        "" if fixes else f"make the history a multiple of {whole} keys",
     )

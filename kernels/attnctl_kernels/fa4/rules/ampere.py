@@ -57,6 +57,7 @@ def ampere_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     passes=("forward",),
     arches=ARCHES_80,
     why="four warps share the rows of a tile evenly",
+    upstream=("failed to partition `input` {} with `tiled_mma`",),
 )
 def rows_do_not_suit_the_threads(case: Case) -> Iterator[Violation]:
     """The rows of the forward tile do not go evenly to the threads (sm_80, sm_86, sm_89, sm_120).

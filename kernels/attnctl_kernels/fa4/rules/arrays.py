@@ -52,8 +52,8 @@ def full_blocks_missing(case: Case) -> Iterator[Violation]:
     why="the kernel reads 32-bit numbers, whatever is there",
     upstream=(
         "{}_block tensors must have dtype torch.int32",
-        "_block tensors must live on CUDA",
-        "_block_idx must be on the same device",
+        "{}_block tensors must live on CUDA",
+        "{}_block_idx must be on the same device",
         "All block sparse tensors must be on the same device",
     ),
 )

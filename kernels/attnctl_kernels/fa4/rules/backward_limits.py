@@ -79,6 +79,7 @@ def score_derivative_missing(case: Case) -> Iterator[Violation]:
         "FA4 CuTe FP8 backward is not supported yet (forward-only).",
         "lse must be float32",
         "inputs must have the same dtype",
+        "inputs must be float16 or bfloat16",
     ),
 )
 def saved_tensors_of_other_types(case: Case) -> Iterator[Violation]:

@@ -72,6 +72,7 @@ def head_dims_unsupported_on_blackwell(case: Case) -> Iterator[Violation]:
     upstream=(
         "inputs must be float16, bfloat16, fp8 e4m3fn, or fp8 e5m2",
         "inputs must be float16 or bfloat16",
+        "FP8 is only supported on SM100 (compute capability 10.x) for FA4 CuTe.",
     ),
 )
 def dtype_unsupported(case: Case) -> Iterator[Violation]:

@@ -20,6 +20,7 @@ UNPAGED = (*tiles.AMPERE, "sm_120")
     why="a page that is not a key tile is gathered by threads, 16 bytes at a time",
     upstream=(
         "SM80 forward does not support paged KV",
+        "SM120 forward does not support paged KV or block sparsity",
         "Non-TMA paged KV requires head dimensions divisible by 16",
         "Paged KV does not support irregular head dim",
         "paged KV not supported on SM 8.0",

@@ -166,6 +166,7 @@ def query_block_halves_the_tile(case: Case) -> Iterator[Violation]:
     passes=("forward",),
     arches=tiles.BLACKWELL,
     why="a program handles q_stage query tiles at once, with one row of the block lists",
+    upstream=("have block size {}, which must be a multiple of {}.",),
 )
 def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
     """A sparse query block is not a whole number of staged query tiles (sm_100, sm_103, sm_110).

@@ -45,7 +45,11 @@ def tile_is_not_a_multiple_of_16(case: Case) -> Iterator[Violation]:
     passes=("forward",),
     arches=("sm_90",),
     why="one warp group owns 64 rows, and at most three of them compute",
-    upstream=("SM90 tile_m must be 64, 128, or 192, got {}", "assert self.num_wg_mma in [1, 2, 3]"),
+    upstream=(
+        "SM90 tile_m must be 64, 128, or 192, got {}",
+        "assert self.num_wg_mma in [1, 2, 3]",
+        "failed to partition `input` {} with `tiled_mma`",
+    ),
 )
 def tile_m_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
     """The rows of the forward tile are not those of one, two or three warp groups (sm_90).

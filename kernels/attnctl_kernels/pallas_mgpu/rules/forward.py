@@ -12,10 +12,17 @@ from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, near
 MAX_HEAD_DIM = 256
 
 
+MISCOMPILING = range(12080, 12091)  # CUDA runtimes whose ptxas gets causal masks wrong
+
+
 @rule(
     "PAL-F001",
     why="V is read with the shape of K, and O is written with the shape of Q",
-    upstream=("Expected k.shape={} to be {} (inferred from q)",),
+    upstream=(
+        "Expected k.shape={} to be {} (inferred from q)",
+        "q, k, and v should all be 4D, got: {}",
+        "q, k, and v should all have the same dtype, got: {}",
+    ),
 )
 def value_head_dim_differs(case: Case) -> Iterator[Violation]:
     """V has another head dimension than Q and K.
@@ -178,19 +185,24 @@ def more_steps_than_tiles(case: Case) -> Iterator[Violation]:
     "PAL-F008",
     passes=("forward",),
     why="the kernel ignores it or reads past the last key, without any message",
-    upstream=("Causal attention is not supported",),
+    upstream=(
+        "Causal attention is not supported",
+        "Causal masking not supported with cuda versions between 12.8.0 and 12.9.1 due to a ptxas miscompilation.",
+    ),
 )
 def causal_mask_not_honoured(case: Case) -> Iterator[Violation]:
     """A causal mask gives wrong results.
 
     What: `ranker_fa3` has no causal mask: the flag is ignored and attention is full. `pallas_mgpu` has one, for
-    `seqlen_q <= seqlen_k` only.
+    `seqlen_q <= seqlen_k` only, and not where `cuda_runtime` is 12080 to 12090 (CUDA 12.8.0 up to, not including,
+    12.9.1).
 
     Why: The ranker kernel reads its bounds, never the flag. In JAX's kernel the number of key tiles follows from
-    the query position and is not limited to those that exist, so rows past the last key see zero-filled keys.
+    the query position and is not limited to those that exist, so rows past the last key see zero-filled keys. The
+    ptxas of those releases of CUDA compiles the causal kernel wrongly, which JAX refuses.
 
     Fix: `ranker_fa3`: use `pattern: history_candidate` or `dense`. `pallas_mgpu`: 2048 queries need at least 2048
-    keys.
+    keys; CUDA 12.9.1 is `cuda_runtime: 12091`.
     """
     problem = case.problem
     if problem.mask.pattern != "causal":
@@ -207,3 +219,7 @@ def causal_mask_not_honoured(case: Case) -> Iterator[Violation]:
             f"seqlen_q={problem.seqlen_q} is more than seqlen_k={problem.seqlen_k} under a causal mask",
             (Fix("problem.seqlen_q", problem.seqlen_k),),
         )
+    runtime = case.config.get("cuda_runtime")
+    if case.family == "pallas_mgpu" and isinstance(runtime, int) and runtime in MISCOMPILING:
+        message = f"CUDA {runtime // 1000}.{runtime % 1000 // 10}.{runtime % 10} compiles a causal mask wrongly"
+        yield Violation("config.cuda_runtime", message, (Fix("config.cuda_runtime", MISCOMPILING.stop),))

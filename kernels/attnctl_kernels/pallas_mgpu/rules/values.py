@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from attnctl_kernels.contract import Case
-from attnctl_kernels.rule import Fix, Violation, length_price, multiples_below, nearest_multiples
+from attnctl_kernels.rule import Fix, Violation, length_fixes, multiples_below, nearest_multiples
 
 GRANULE = 64  # rows of a wgmma; 16-bit elements of a 128-byte swizzle row
 FORWARD_BLOCKS = ("block_q", "block_kv")
@@ -16,6 +16,12 @@ def number(case: Case, name: str) -> int:
     """The parameter, or 0 where it is missing or makes no sense: another rule says so."""
     value = case.config.get(name)
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def block(case: Case, name: str) -> int:
+    """The block, or 0 where it is missing or none that a kernel has (PAL-C001, PAL-C004): nothing follows from it."""
+    value = number(case, name)
+    return 0 if value % GRANULE else value
 
 
 def trains(case: Case) -> bool:
@@ -37,19 +43,17 @@ def ragged(
 ) -> Iterator[Violation]:
     """``length % (block * factor) == 0``; ``factor_name`` is the parameter that holds the factor, if one does."""
     length: int = getattr(case.problem, length_name)
-    block = number(case, block_name)
-    divisor = block * factor
+    rows = block(case, block_name)
+    divisor = rows * factor
     if not divisor or length % divisor == 0:
         return
-    # Ascending, not cheapest first: "768 or 1024" reads as a choice around the length.
-    lengths = nearest_multiples(length, divisor)
-    fixes = [Fix(f"problem.{length_name}", each, length_price(length, each)) for each in lengths]
-    smaller = largest_block(block, lambda each: length % (each * factor) == 0)
+    fixes = list(length_fixes(f"problem.{length_name}", length, divisor))
+    smaller = largest_block(rows, lambda each: length % (each * factor) == 0)
     if smaller:
         fixes.append(Fix(f"config.{block_name}", smaller))
-    if factor_name and length % block == 0:
+    if factor_name and length % rows == 0:
         fixes.append(Fix(f"config.{factor_name}", 1))
-    factors = f"{block_name}={block}"
+    factors = f"{block_name}={rows}"
     if factor_name:
         factors += f" * {factor_name}={factor} = {divisor}"
     elif factor > 1:
