@@ -190,8 +190,8 @@ class _Reader:
         if isinstance(value, dict):
             self.document.data = value
             return
-        if value is None:
-            raise _Stop(files.file_without_content, place)
+        if value is None:  # YAML places what is not there behind the end
+            raise _Stop(files.file_without_content, (1, 1))
         missing_space = isinstance(value, str) and ":" in value and " " not in value
         advice = "write a space after the colon" if missing_space else "write `family: NAME` at the top"
         found = "a list" if isinstance(value, tuple) else "a single value"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl_kernels.contract import Case
+from attnctl_kernels.contract import Case, Problem
 from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
 
 LARGEST_OFFSET = 2**31 - 1
@@ -66,16 +66,22 @@ def offset_beyond_32_bits(case: Case) -> Iterator[Violation]:
     """An offset into a tensor does not fit into 32 bits.
 
     What: batch_size x seqlen x heads x head size of each of Q, K, V and O is at most 2147483648, so that the offset
-    of the last element is at most 2147483647.
+    of the last element is at most 2147483647. Where `layout.out_strides` states the strides of O or of a gradient, in
+    elements, they count in place of the shape.
 
     Why: Many kernels count element offsets in signed 32-bit numbers. Past the limit they wrap: wrong gradients, or an
-    illegal memory access, often in the backward pass alone and only from some batch size on. Tensors that are views
-    into wider ones have larger offsets than this rule can see.
+    illegal memory access, often in the backward pass alone and only from some batch size on. A view into a wider tensor
+    has larger offsets than its shape tells: row 410922 of a gradient whose rows are 9728 elements apart begins at
+    3997449216.
 
     Fix: 24000 tokens with 1 head of 128: batch size 699 gives 2147327999 and fits, 700 gives 2150399999. Split the
     batch, or make sure that the kernel counts in 64 bits.
     """
     problem = case.problem
+    strides = case.layout.out_strides if case.layout else None
+    if strides and len(strides) in (3, 4):
+        yield from _strided_offset(problem, strides)
+        return
     rows_q = problem.seqlen_q * problem.num_heads_q
     rows_k = problem.seqlen_k * problem.num_heads_kv
     per_batch = {
@@ -95,3 +101,20 @@ def offset_beyond_32_bits(case: Case) -> Iterator[Violation]:
         message = f"the last element of {name} has offset {largest}, above {LARGEST_OFFSET}"
         advice = "make sure that the kernel counts in 64 bits"
         yield Violation(field, message, (Fix(field, fitting),) if fitting else (), advice)
+
+
+def _strided_offset(problem: Problem, strides: tuple[int, ...]) -> Iterator[Violation]:
+    """(batch, row, head, element), or without the batch, whose sequences then stand behind each other."""
+    rows = (problem.batch_size, problem.seqlen_q) if len(strides) == 4 else (problem.batch_size * problem.seqlen_q,)
+    sizes = (*rows, problem.num_heads_q, problem.head_dim_v)
+    parts = [(size - 1) * stride for size, stride in zip(sizes, strides, strict=True)]
+    if sum(parts) > LARGEST_OFFSET:
+        message = (
+            f"out_strides {list(strides)} put the last of {rows[-1]} rows at offset {sum(parts[: len(rows)])}, "
+            f"and its last element above {LARGEST_OFFSET}"
+        )
+        packed = (problem.num_heads_q * problem.head_dim_v, problem.head_dim_v, 1)
+        whole = packed if len(strides) == 3 else (problem.seqlen_q * packed[0], *packed)
+        fits = sum((size - 1) * stride for size, stride in zip(sizes, whole, strict=True)) <= LARGEST_OFFSET
+        fixes = (Fix("layout.out_strides", whole, "make it contiguous"),) if fits else ()
+        yield Violation("layout.out_strides", message, fixes, "make sure that the kernel counts in 64 bits")

@@ -10,6 +10,9 @@ from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 MAX_TILE_N = 256  # columns of a wgmma
 BIAS_GRANULE = 128
 SM90_TILES_M = (192, 128, 64)
+HEAD_DIM_GRANULE = 8  # 16 bytes
+MAX_HEAD_DIM = 256
+DTYPES = ("bfloat16", "float16")
 
 
 @rule(
@@ -137,3 +140,46 @@ def _ragged_query_block(case: Case, rows: int, what: str) -> Iterator[Violation]
         smaller = next((each for each in SM90_TILES_M if each < rows and block_q % each == 0), None)
         fixes += [Fix("config.tile_m", smaller)] if smaller else []
     yield Violation("sparse_block", f"query blocks of {block_q} are not a multiple of {what}", tuple(fixes))
+
+
+@rule(
+    "SGL-005",
+    why="rows are loaded 16 bytes at a time, into tiles of at most 256 columns",
+    upstream=("head_dim must be less than or equal to 256", "head_dim must be divisible by {}"),
+)
+def head_dim_unsupported(case: Case) -> Iterator[Violation]:
+    """A head dimension that the fork does not take.
+
+    What: `head_dim` and `head_dim_v` are multiples of 8, up to 256.
+
+    Why: The fork asserts it before anything else. 1024 is usually a length in the place of a head dimension: shapes are
+    (batch_size, seqlen, num_heads, head_dim).
+
+    Fix: 100 -> 96 or 104 (pad with zeros, and keep the scale of the true head dimension); 1024 -> 256 at most.
+    """
+    problem = case.problem
+    for name in ("head_dim", "head_dim_v"):
+        dim = getattr(problem, name)
+        if (dim > MAX_HEAD_DIM or dim % HEAD_DIM_GRANULE) and (name == "head_dim" or dim != problem.head_dim):
+            near = nearest_multiples(dim, HEAD_DIM_GRANULE) if dim < MAX_HEAD_DIM else (MAX_HEAD_DIM,)
+            fixes = tuple(Fix(f"problem.{name}", each) for each in near)
+            yield Violation(f"problem.{name}", f"{name}={dim} is not a multiple of 8 up to 256", fixes)
+
+
+@rule(
+    "SGL-006",
+    why="the kernels multiply 16-bit numbers only",
+    upstream=("inputs must be float16 or bfloat16",),
+)
+def dtype_unsupported(case: Case) -> Iterator[Violation]:
+    """The inputs are of a type that the fork does not take.
+
+    What: `dtype` is `bfloat16` or `float16`.
+
+    Why: float32 has no matrix instruction of this shape; sums are kept in float32 all the same.
+
+    Fix: `dtype: bfloat16` instead of float32.
+    """
+    if case.problem.dtype not in DTYPES:
+        fixes = tuple(Fix("problem.dtype", each) for each in DTYPES)
+        yield Violation("problem.dtype", f"dtype {case.problem.dtype} is not bfloat16 or float16", fixes)
