@@ -43,8 +43,8 @@ def tune(  # noqa: PLR0917 - the command's options
     paths: Profiles,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="90s, 10m, 1h: for all profiles together.")] = None,
     strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="exhaustive, or random:samples=32,seed=0.")
-    ] = "exhaustive",
+        str, typer.Option(metavar="NAME", help="guided, exhaustive, or random:samples=32,seed=0.")
+    ] = "guided",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be measured; needs no device.")] = False,
     resume: Annotated[
         bool | None,
@@ -101,10 +101,11 @@ def _dry_run(profiles: Sequence[Loaded], options: Options, output: Format) -> in
     from attnctl.tune.run import Tuning  # noqa: PLC0415
 
     spaces = [space for each in profiles for space in Tuning(each, options, Progress(), Interrupts()).spaces()]
+    planned = [(space, options.strategy.most(len(space.candidates))) for space in spaces]
     if output is Format.JSON:
-        _print_json(_sweep_json.document("dry_run", [_sweep_json.dry_run(space) for space in spaces]))
+        _print_json(_sweep_json.document("dry_run", [_sweep_json.dry_run(*each) for each in planned]))
     else:
-        _print_blocks([list(_sweep.dry_run(space)) for space in spaces])
+        _print_blocks([list(_sweep.dry_run(*each)) for each in planned])
     return ExitCode.OK if all(space.candidates for space in spaces) else ExitCode.FINDINGS
 
 

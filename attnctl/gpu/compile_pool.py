@@ -23,6 +23,7 @@ class CompilePool:
     """``size`` threads, each owning one compile worker; a compiler that aborts or hangs costs one candidate."""
 
     def __init__(self, hello: Hello, size: int, deadlines: Deadlines, state_dir: Path) -> None:
+        self.size = size
         self._hello = hello.model_copy(update={"device": "none"})
         self._deadlines = replace(
             deadlines, memory_bytes=deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes() / size)

@@ -52,6 +52,10 @@ class MeasurerLike(Protocol):
 class PoolLike(Protocol):
     """Compiles candidates ahead of their measurement, cheapest first if they are submitted so."""
 
+    @property
+    def size(self) -> int:
+        """How many are compiled at a time."""
+
     def submit(self, task: Task, candidate: Candidate) -> None: ...
 
     def completed(self, task: Task | None = None) -> Iterator[tuple[Candidate, Result]]:

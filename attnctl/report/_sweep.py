@@ -18,10 +18,11 @@ SHOWN = 10
 _REASON_WIDTH = 160
 
 
-def dry_run(space: Space) -> Iterator[str]:
-    """What a sweep would measure, without a device."""
-    case = space.case
-    yield f"{case.problem.slug} {case.pass_name}: {space.size} in the space, {len(space.candidates)} to measure"
+def dry_run(space: Space, most: int) -> Iterator[str]:
+    """What a sweep would measure, without a device; ``most`` of the candidates at most."""
+    case, count = space.case, len(space.candidates)
+    limit = f", at most {most} of them" if most < count else ""
+    yield f"{case.problem.slug} {case.pass_name}: {space.size} in the space, {count} to measure{limit}"
     yield from dropped(space)
     yield "order, cheapest predicted first:"
     names, rows = _parameters(space.candidates)

@@ -21,13 +21,14 @@ def document(kind: str, tasks: list[dict[str, Any]]) -> dict[str, Any]:
     return {"version": VERSION, "kind": kind, "tasks": tasks}
 
 
-def dry_run(space: Space) -> dict[str, Any]:
+def dry_run(space: Space, most: int) -> dict[str, Any]:
     return {
         "problem": space.case.problem.slug,
         "pass": space.case.pass_name,
         "space": space.size,
         "dropped": _drops(space),
         "candidates": [_candidate(each) for each in space.candidates],
+        "most": most,
         "default": _candidate(space.default),
         "incumbent": _candidate(space.incumbent),
     }

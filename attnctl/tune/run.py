@@ -41,7 +41,7 @@ from attnctl_kernels.families import get_family
 class Options:
     """What the command line says, or leaves open."""
 
-    strategy: Strategy = field(default_factory=lambda: get_strategy("exhaustive"))
+    strategy: Strategy = field(default_factory=lambda: get_strategy("guided"))
     budget: Budget | None = None  # None: what a profile's ``search`` says, or as long as it takes
     mode: Mode = Mode.AUTO
     device: str | None = None  # "cpu", "cuda:0"; None: what the family runs on

@@ -7,7 +7,7 @@ candidate does is an outcome in the journal; nothing here decides who wins.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from attnctl.gpu.interfaces import MeasurerLike, PoolLike
@@ -17,7 +17,7 @@ from attnctl.tune.journal import Journal, OutcomeRecord
 from attnctl.tune.progress import Progress
 from attnctl.tune.quarantine import DANGEROUS, Entry, Quarantine
 from attnctl.tune.space import Space
-from attnctl.tune.strategies import Strategy
+from attnctl.tune.strategies import Stop, Strategy
 from attnctl_kernels.contract import Candidate, Compiled, Outcome, SparseBlock
 
 _FEW = 24  # about 10 s of measuring on an H200: what a process takes to import torch and flash-attn-4
@@ -77,8 +77,10 @@ class Screening:
         self._space = self.recorder.space
         self._twins: dict[tuple[str | None, SparseBlock | None], OutcomeRecord] = {}
         self._best_us: float | None = None
-        self._wanted = self._proposals()
-        self._waiting = 0  # submitted to the pool and not yet back
+        self._choose = self.strategy.start(self._space)
+        self._pending: dict[str, Candidate] = {}  # given out and without an outcome yet
+        self._tried = {key: each.result for key, each in self._outcomes.items() if not _is_skipped(each)}
+        self.stopped: Stop | None = None
         for record in self._outcomes.values():
             self._learn(record)
 
@@ -95,28 +97,29 @@ class Screening:
         finally:
             self.costs.wall_s += time.monotonic() - started
 
-    def _is_known(self, candidate: Candidate) -> bool:
-        record = self._outcomes.get(candidate.key)
-        return record is not None and record.result.outcome is not Outcome.SKIPPED
+    def _next(self) -> Candidate | None:
+        """Default and incumbent, then what the strategy asks for; what is in quarantine is recorded as such."""
+        while (candidate := self._chosen()) is not None:
+            entry = self.held.get(candidate.key)
+            if entry is None:
+                self._pending[candidate.key] = candidate
+                return candidate
+            why = f"{entry.outcome} earlier with the same versions; --fresh tries it again"
+            reason = f"in quarantine ({why}): {entry.reason}"
+            self._record(candidate, Result(outcome=Outcome.SKIPPED, reason=reason))
+        return None
 
-    def _proposals(self) -> Iterator[Candidate]:
-        """Default and incumbent, then what the strategy asks for, less what is known or quarantined."""
-        required = self._space.required
-        rest = [each for each in self._space.candidates if each not in required]
-        observed = _Results(self._outcomes)
-        for source in (required, self.strategy.propose(rest, observed)):
-            for candidate in source:
-                if self._is_known(candidate):
-                    continue
-                if (entry := self.held.get(candidate.key)) is not None:
-                    why = f"{entry.outcome} earlier with the same versions; --fresh tries it again"
-                    reason = f"in quarantine ({why}): {entry.reason}"
-                    self.recorder.record(candidate, Result(outcome=Outcome.SKIPPED, reason=reason))
-                    continue
-                yield candidate
+    def _chosen(self) -> Candidate | None:
+        for candidate in self._space.required:
+            if candidate.key not in self._tried and candidate.key not in self._pending:
+                return candidate
+        if isinstance(choice := self._choose(self._tried, self._pending), Stop):
+            self.stopped = choice
+            return None
+        return choice
 
     def _alone(self) -> bool:
-        for candidate in self._wanted:
+        while (candidate := self._next()) is not None:
             if self._late(candidate):
                 return False
             self._measure(candidate, None)
@@ -124,23 +127,25 @@ class Screening:
 
     def _with_pool(self, pool: PoolLike) -> bool:
         self._submit(pool)
-        while self._waiting:
+        while self._pending:
             for candidate, compiled in pool.completed(self._task):
-                self._waiting -= 1
-                if self._waiting < _FEW:
+                if len(self._pending) <= _FEW:
                     self.nearly_done()
                 if self._late(candidate):
                     pool.cancel()
                     return False
                 self._after_compiling(candidate, compiled)
                 self._submit(pool)
+                if self.stopped and not self.stopped.wait:
+                    pool.cancel()
+                    return True
         return True
 
     def _submit(self, pool: PoolLike) -> None:
-        room = self.strategy.lookahead or len(self._space.candidates)
-        while self._waiting < room and (candidate := next(self._wanted, None)) is not None:
+        ahead = self.strategy.lookahead
+        room = len(self._space.candidates) if ahead is None else pool.size + ahead
+        while len(self._pending) < room and (candidate := self._next()) is not None:
             pool.submit(self._task, candidate)
-            self._waiting += 1
 
     def _late(self, candidate: Candidate) -> bool:
         """Default and incumbent are measured whatever the time is."""
@@ -152,13 +157,13 @@ class Screening:
         if result.outcome is Outcome.OK:
             self._measure(candidate, compiled)
         else:
-            self.recorder.record(candidate, result)
+            self._record(candidate, result)
 
     def _measure(self, candidate: Candidate, compiled: Compiled | None) -> None:
         twin = self._twins.get(_identity(candidate, compiled)) if compiled and compiled.binary else None
         if twin is not None:
             result = twin.result.model_copy(update={"compiled": compiled})
-            self.recorder.record(candidate, result, f"same binary as {self._space.labels[twin.candidate.key]}")
+            self._record(candidate, result, f"same binary as {self._space.labels[twin.candidate.key]}")
             return
         patient = candidate in self._space.required
         started = time.monotonic()
@@ -169,8 +174,13 @@ class Screening:
             self.costs.slowest = (seconds, candidate)
         if result.compiled is None and compiled:
             result = result.model_copy(update={"compiled": compiled})
-        self.recorder.record(candidate, result)
+        self._record(candidate, result)
         self._learn(self._outcomes[candidate.key])
+
+    def _record(self, candidate: Candidate, result: Result, note: str = "") -> None:
+        self.recorder.record(candidate, result, note)
+        self._tried[candidate.key] = result
+        self._pending.pop(candidate.key, None)
 
     def _learn(self, record: OutcomeRecord) -> None:
         """What later candidates gain from this outcome: a time to beat, and a binary that need not run again."""
@@ -186,17 +196,5 @@ def _identity(candidate: Candidate, compiled: Compiled) -> tuple[str | None, Spa
     return compiled.binary, candidate.sparse_block
 
 
-class _Results(Mapping[str, Result]):
-    """The outcomes as strategies see them: results by key, growing."""
-
-    def __init__(self, outcomes: Mapping[str, OutcomeRecord]) -> None:
-        self._outcomes = outcomes
-
-    def __getitem__(self, key: str) -> Result:
-        return self._outcomes[key].result
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._outcomes)
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
+def _is_skipped(record: OutcomeRecord) -> bool:
+    return record.result.outcome is Outcome.SKIPPED

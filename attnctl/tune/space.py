@@ -36,6 +36,7 @@ class Space:
     default: Candidate
     incumbent: Candidate
     labels: Mapping[str, str] = field(default_factory=dict)  # Candidate.key -> "default", "incumbent", "c17", ...
+    predicted: Mapping[str, float] = field(default_factory=dict)  # Candidate.key -> the family's predicted cost
 
     @property
     def size(self) -> int:
@@ -92,7 +93,8 @@ def build(
     ordered = tuple(candidate for *_, candidate in sorted(allowed, key=lambda item: item[:2]))
     labels = {each.key: f"c{number}" for number, each in enumerate(everything.values(), start=1)}
     labels |= {incumbent.key: "incumbent", default.key: "default"}
-    return Space(case, ordered, tuple(drops), default, incumbent, labels)
+    predicted = {candidate.key: cost for _, cost, candidate in allowed}
+    return Space(case, ordered, tuple(drops), default, incumbent, labels, predicted)
 
 
 def _refuse_what_cannot_run(case: Case, family: Family, values: Mapping[str, Sequence[Any]]) -> None:

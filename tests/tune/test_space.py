@@ -1,13 +1,16 @@
 """Which candidates a profile makes, which the rules drop, and in what order they are measured."""
 
-import pytest
-from sweeps import BLOCKS, profile, tuning
+from dataclasses import replace
 
-from attnctl.errors import UsageError
+import pytest
+from sweeps import BLOCKS, ok, profile, tuning
+
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.profile.candidate import case_of
 from attnctl.rules.check import check_case
-from attnctl.tune.strategies import get_strategy, strategy_names
-from attnctl_kernels.contract import Candidate, Mask
+from attnctl.tune import strategies
+from attnctl.tune.strategies import Stop, get_strategy, strategy_names
+from attnctl_kernels.contract import Mask
 from attnctl_kernels.families import get_family
 from attnctl_kernels.masks import FULL, PARTIAL, classify
 from attnctl_kernels.rule import Severity
@@ -90,29 +93,53 @@ def test_the_mask_that_is_timed_has_the_profiles_own_blocks():
     assert int((classes != 0).sum(axis=1).max()) <= 32
 
 
-CANDIDATES = [Candidate(config={"n": number}) for number in range(50)]
+def proposed(text, space):
+    """What a strategy asks for, when nothing that is tried takes any time or fails."""
+    choose, tried = get_strategy(text).start(space), {}
+    while not isinstance(choice := choose(tried, ()), Stop):
+        assert choice.key not in tried
+        tried[choice.key] = ok(100.0)
+    return list(tried)
 
 
-def test_every_strategy_proposes_candidates_of_the_space_once():
-    assert strategy_names() == ("exhaustive", "random")
+@pytest.fixture
+def large(tmp_path):
+    """More candidates than are measured whole."""
+    found = space(tmp_path, FA4.replace("head_dim: 256", "head_dim: 64"))
+    assert len(found.candidates) > 40
+    return found
+
+
+def test_every_strategy_proposes_candidates_of_the_space_once(large):
+    assert strategy_names() == ("exhaustive", "guided", "random")
     for name in strategy_names():
-        proposed = [each.key for each in get_strategy(name).propose(CANDIDATES, {})]
-        assert len(set(proposed)) == len(proposed) > 0
-        assert set(proposed) <= {each.key for each in CANDIDATES}
+        keys = proposed(name, large)
+        assert 0 < len(keys) <= get_strategy(name).most(len(large.candidates))
+        assert set(keys) <= {each.key for each in large.candidates}
 
 
-def test_exhaustive_keeps_the_order():
-    assert list(get_strategy("exhaustive").propose(CANDIDATES, {})) == CANDIDATES
+def test_exhaustive_keeps_the_order(large):
+    assert proposed("exhaustive", large) == [each.key for each in large.candidates]
 
 
-def test_random_is_a_seeded_sample_whatever_the_order():
-    def keys(text, candidates=CANDIDATES):
-        return [each.key for each in get_strategy(text).propose(candidates, {})]
+def test_random_is_a_seeded_sample_whatever_the_order(large):
+    turned = replace(large, candidates=large.candidates[::-1])
+    assert proposed("random:samples=8,seed=1", large) == proposed("random:seed=1,samples=8", turned)
+    assert len(proposed("random:samples=8", large)) == 8
+    assert proposed("random:samples=8,seed=1", large) != proposed("random:samples=8,seed=2", large)
+    assert len(proposed("random:samples=1000", large)) == len(large.candidates) - len(large.required)
 
-    assert keys("random:samples=8,seed=1") == keys("random:seed=1,samples=8", CANDIDATES[::-1])
-    assert len(keys("random:samples=8")) == 8
-    assert keys("random:samples=8,seed=1") != keys("random:samples=8,seed=2")
-    assert len(keys("random:samples=1000")) == 50
+
+def test_a_file_without_a_strategy_says_what_it_needs(tmp_path, monkeypatch):
+    (tmp_path / "lazy.py").write_text(
+        "from dataclasses import dataclass\n\n@dataclass\nclass STRATEGY:\n    n: int = 1\n"
+    )
+    monkeypatch.setattr(strategies, "__path__", [*strategies.__path__, str(tmp_path)])
+    with pytest.raises(AttnctlError, match=r"lazy\.py: defines no strategy") as caught:
+        get_strategy("lazy:n=2")
+    assert caught.value.hint == (
+        "it needs a dataclass STRATEGY with lookahead, start and most; CONTRIBUTING.md shows one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +147,8 @@ def test_random_is_a_seeded_sample_whatever_the_order():
     [
         ("greedy", "there is no strategy 'greedy'"),
         ("random:size=3", "strategy 'random' has no option 'size'"),
-        ("random:samples=many", "samples must be a whole number, not 'many'"),
+        ("random:samples=many", "samples must be a whole number from 0 up, not 'many'"),
+        ("random:samples=-1", "samples must be a whole number from 0 up, not '-1'"),
         ("exhaustive:samples=3", "strategy 'exhaustive' has no option 'samples'"),
     ],
 )

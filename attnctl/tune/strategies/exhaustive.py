@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from attnctl.gpu.protocol import Result
+from attnctl.tune.space import Space
+from attnctl.tune.strategies import Choose, Stop
 from attnctl_kernels.contract import Candidate
 
 
@@ -14,8 +16,15 @@ from attnctl_kernels.contract import Candidate
 class Exhaustive:
     lookahead: ClassVar[int | None] = None
 
-    def propose(self, candidates: Sequence[Candidate], observed: Mapping[str, Result]) -> Iterator[Candidate]:
-        yield from candidates
+    def start(self, space: Space) -> Choose:
+        def choose(tried: Mapping[str, Result], pending: Collection[str]) -> Candidate | Stop:
+            free = (each for each in space.candidates if each.key not in tried and each.key not in pending)
+            return next(free, Stop("everything was tried"))
+
+        return choose
+
+    def most(self, count: int) -> int:
+        return count
 
 
 STRATEGY = Exhaustive
