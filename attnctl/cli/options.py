@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,20 @@ SeqLens = Annotated[
     list[int] | None,
     typer.Option("--seq-len", metavar="N", min=1, help="Instead of the profile's lengths; repeatable."),
 ]
+DeviceName = Annotated[
+    str | None, typer.Option("--device-name", metavar="NAME", help="Such as nvidia_h200. Without it: this machine's.")
+]
+TunedDir = Annotated[
+    Path | None, typer.Option("--tuned", metavar="FOLDER", help="Look here first, as load_config(tuned_dir=...) does.")
+]
+
+
+class PassName(StrEnum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+PassOption = Annotated[PassName | None, typer.Option("--pass", help="Without it: all that the profile has.")]
 
 LengthRanges = Annotated[
     list[str] | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -65,6 +66,20 @@ def forget() -> None:
     """Decide anew from now on: for notebooks, between a ``tune`` and the next call."""
     with _deciding:
         _answers.clear()
+
+
+def asked_tasks(loaded: Loaded, seq_lens: Sequence[int], pass_name: str | None) -> list[Task]:
+    """What a command line asks about: every task of the profile, or those of some lengths, or of one pass.
+
+    Raises:
+        UsageError: see :func:`choose`.
+    """
+    passes: tuple[PassName, ...] = loaded.profile.passes if loaded.profile else ("forward",)
+    if pass_name is not None:
+        passes = ("forward",) if pass_name == "forward" else ("backward",)  # noqa: S105 - not a password
+    if not seq_lens and loaded.profile is not None and set(passes) <= set(loaded.profile.passes):
+        return [each for each in tasks(loaded.profile) if each.pass_name in passes]
+    return [choose(loaded, length, None, name) for length in seq_lens or (None,) for name in passes]
 
 
 def choose(loaded: Loaded, seqlen_q: int | None, seqlen_k: int | None, pass_name: PassName) -> Task:

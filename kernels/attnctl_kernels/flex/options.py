@@ -9,7 +9,7 @@ from attnctl_kernels.contract import Case, SparseBlock
 from attnctl_kernels.flex import tiles
 
 Kernel = Literal["triton", "decode", "flash", "cpu", "mps", "eager"]
-_PREFIX = {"forward": "fwd_", "backward": "bwd_"}
+PREFIX = {"forward": "fwd_", "backward": "bwd_"}
 
 
 def is_forward(case: Case) -> bool:
@@ -18,7 +18,7 @@ def is_forward(case: Case) -> bool:
 
 def written(case: Case, name: str) -> str:
     """The name under which an option of this pass stands: its prefixed form wins over the plain one."""
-    prefixed = _PREFIX[case.pass_name] + name
+    prefixed = PREFIX[case.pass_name] + name
     return prefixed if prefixed in case.config and case.version != tiles.OLD else name
 
 
