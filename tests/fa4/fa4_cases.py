@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from attnctl_kernels.contract import Candidate, Case, Mask, Problem, Task
@@ -68,6 +69,13 @@ def errors(case):
     return codes(case, Severity.ERROR)
 
 
+def make_backward_work(problem, block=None, **config):
+    """Task and candidate; the kernel's own config where ``config`` says nothing."""
+    case = make_case(problem, "backward", block=block, **config)
+    task = Task(family="fa4", version=None, arch="sm_90", pass_name="backward", problem=problem)
+    return task, Candidate(config=case.config, sparse_block=case.sparse_block)
+
+
 def make_work(problem, tile_m=128, tile_n=128, *, mma_pv_is_rs=True, intra_wg_overlap=True):
     """Task and candidate."""
     config = {
@@ -94,6 +102,16 @@ def in_a_process(what, work, cache, **environment):
     )
     assert finished.returncode == 0, finished.stderr[-2000:]
     return json.loads(finished.stdout)
+
+
+def compile_ahead(work, cache):
+    """On all cores, without the GPU."""
+    processes = min(16, os.cpu_count() or 1, len(work))
+    if not processes:
+        return
+    with ThreadPoolExecutor(processes) as pool:
+        parts = [work[part::processes] for part in range(processes)]
+        list(pool.map(lambda part: in_a_process("compile", part, cache, CUDA_VISIBLE_DEVICES=""), parts))
 
 
 def objects(cache):

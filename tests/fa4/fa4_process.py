@@ -6,6 +6,7 @@ the largest error of the output against the reference.
 
 import json
 import sys
+from dataclasses import replace
 
 import torch
 
@@ -23,13 +24,31 @@ def random_inputs(problem, seed=0):
     return Inputs(*(torch.randn(shape, generator=generator, device="cuda").to(dtype) for shape in shapes))
 
 
+def backward_inputs(problem, seed=0):
+    """With what a right forward pass leaves."""
+    inputs = random_inputs(problem, seed)
+    out, lse = reference.forward(inputs.q, inputs.k, inputs.v, problem.mask, problem.softmax_scale)
+    out = out.to(inputs.q.dtype).contiguous()
+    generator = torch.Generator("cuda").manual_seed(seed + 1)
+    dout = torch.randn(out.shape, generator=generator, device="cuda").to(out.dtype)
+    return replace(inputs, out=out, lse=lse.float().contiguous(), dout=dout)
+
+
 def bound(task, candidate):
-    inputs = random_inputs(task.problem)
+    problem = task.problem
+    inputs = backward_inputs(problem) if task.pass_name == "backward" else random_inputs(problem)
     call = LAUNCHER.bind(task, candidate, inputs)
     call.poison()
     call.run()
-    expected, _ = reference.forward(inputs.q, inputs.k, inputs.v, task.problem.mask)
-    return {"error": None, "difference": (call.outputs()["out"].float() - expected).abs().max().item()}
+    if task.pass_name == "backward":
+        expected = reference.backward(inputs.q, inputs.k, inputs.v, inputs.dout, problem.mask)
+    else:
+        expected = reference.forward(inputs.q, inputs.k, inputs.v, problem.mask)[:1]
+    worst = max(
+        (got.float() - want).abs().max().item()
+        for got, want in zip(call.outputs().values(), expected, strict=False)
+    )
+    return {"error": None, "difference": worst}
 
 
 def compiled(task, candidate):

@@ -1,10 +1,7 @@
 """The real kernel on a real Hopper GPU, against the reference."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-from fa4_cases import MASKS, in_a_process, make_problem, make_work, objects
+from fa4_cases import MASKS, compile_ahead, in_a_process, make_problem, make_work, objects
 
 from attnctl_kernels import masks
 from attnctl_kernels.contract import Mask
@@ -64,24 +61,12 @@ CAUSAL = make_problem(2048, heads=8, mask=MASKS["causal"])
 
 
 @pytest.fixture(autouse=True, scope="module")
-def cache(request, tmp_path_factory):
+def compiled_ahead(request, kernel_cache):
     """The kernels of the chosen tests, compiled on all cores before the first one runs."""
-    folder = tmp_path_factory.mktemp("cache")
-    chosen = [getattr(item, "callspec", None) for item in request.session.items]
+    chosen = [getattr(item, "callspec", None) for item in request.session.items if item.module is request.module]
     names = dict.fromkeys(spec.params["name"] for spec in chosen if spec and spec.params.get("name") in RIGHT)
     work = [make_work(RIGHT[name][0], **RIGHT[name][1]) for name in names]
-    processes = min(16, os.cpu_count() or 1, len(work))
-    if processes:
-        with ThreadPoolExecutor(processes) as pool:
-            list(
-                pool.map(
-                    lambda part: in_a_process("compile", work[part::processes], folder, CUDA_VISIBLE_DEVICES=""),
-                    range(processes),
-                )
-            )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTNCTL_CACHE_DIR", str(folder))
-        yield
+    compile_ahead(work, kernel_cache)
 
 
 def rms(tensor):

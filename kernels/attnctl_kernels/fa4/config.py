@@ -8,10 +8,11 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from attnctl_kernels.contract import PassName
+from attnctl_kernels.fa4.backward import NAMES
 
 LAUNCHED: dict[PassName, frozenset[str]] = {
     "forward": frozenset({"tile_m", "tile_n", "mma_pv_is_rs", "intra_wg_overlap"}),
-    "backward": frozenset({"tile_m", "tile_n", "subtile_factor"}),
+    "backward": frozenset({*NAMES, "subtile_factor"}),
 }
 
 
@@ -68,22 +69,22 @@ class ForwardConfig(Shared):
 
 
 class BackwardConfig(Shared):
-    """The tile of the backward kernel, its stages and layouts of threads, and the query tiles per sparse block."""
+    """The tile of the backward kernel, and the query tiles per sparse block; on sm_90 its stages and thread layouts, too."""
 
     tile_m: int | None = None
     tile_n: int | None = None
     subtile_factor: int | None = None
-    stages_q: int | None = None
-    stages_do: int | None = None
-    stages_pds: int | None = None
-    sdp_swap_ab: bool | None = None
-    dkv_swap_ab: bool | None = None
-    dq_swap_ab: bool | None = None
-    atom_m_sdp: int | None = None
-    atom_n_dkv: int | None = None
-    atom_m_dq: int | None = None
+    num_stages_Q: int | None = None
+    num_stages_dO: int | None = None
+    num_stages_PdS: int | None = None
+    SdP_swapAB: bool | None = None
+    dKV_swapAB: bool | None = None
+    dQ_swapAB: bool | None = None
+    AtomLayoutMSdP: int | None = None
+    AtomLayoutNdKV: int | None = None
+    AtomLayoutMdQ: int | None = None
     num_wg: int | None = None
-    dq_single_wg: bool | None = None
+    dQ_single_wg: bool | None = None
     deterministic: bool | None = None
     score_mod_bwd: bool | None = None
     dlse: bool | None = None  # whether a gradient of the log-sum-exp comes in

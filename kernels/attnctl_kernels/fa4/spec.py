@@ -1,4 +1,4 @@
-"""Family ``fa4``: flash-attn-4's CuTe DSL kernels. Rules for all arches; forward on sm_90 can be tuned."""
+"""Family ``fa4``: flash-attn-4's CuTe DSL kernels. Rules for all arches; on sm_90 it can be tuned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnctl_kernels.contract import (
     SparseBlock,
     join_words,
 )
-from attnctl_kernels.fa4 import cost, models, tiles
+from attnctl_kernels.fa4 import backward, cost, models, tiles
 from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
 from attnctl_kernels.fa4.target import TARGETS
 
@@ -62,10 +62,11 @@ class Fa4(Family):
         self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None
     ) -> dict[str, Scalar]:
         if pass_name == "backward":  # noqa: S105 - not a password
-            backward = tiles.backward_tile(problem, arch, sparse_block)
-            if not tiles.is_sparse(problem):
-                return asdict(backward)
-            return {**asdict(backward), "subtile_factor": tiles.subtile_factor(backward, arch, sparse_block)}
+            tile = tiles.backward_tile(problem, arch, sparse_block)
+            config = asdict(backward.sm90_default(problem, sparse_block) if arch == "sm_90" else tile)
+            if tiles.is_sparse(problem):
+                config["subtile_factor"] = tiles.subtile_factor(tile, arch, sparse_block)
+            return config
         forward = tiles.forward_tile(problem, arch, sparse_block)
         if arch != "sm_90":
             return {"tile_m": forward.tile_m, "tile_n": forward.tile_n}
@@ -76,9 +77,11 @@ class Fa4(Family):
         return block if tiles.is_sparse(problem) and min(block) > 0 else None
 
     def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
-        """Forward on sm_90; backward takes its tiles from the kernel itself, there is nothing to pass."""
-        if (pass_name, arch) != ("forward", "sm_90"):
+        """On sm_90. The backward kernels of other arches take what they take."""
+        if arch != "sm_90":
             return {}
+        if pass_name == "backward":  # noqa: S105 - not a password
+            return backward.sm90_space(problem)
         return {
             "tile_m": tiles.SM90_TILES_M,
             "tile_n": tuple(range(64, 193, tiles.GRANULE)),
@@ -91,10 +94,12 @@ class Fa4(Family):
         return models.resources_of(case)
 
     def grid(self, case: Case) -> int | None:
-        """The query heads of a group are packed into the rows of a tile."""
+        """Forward packs the query heads of a group into the rows of a tile; backward has a block per key tile."""
+        problem = case.problem
+        if case.pass_name == "backward" and int(case.config["tile_n"]) > 0:  # noqa: S105 - not a password
+            return -(-problem.seqlen_k // int(case.config["tile_n"])) * problem.num_heads_q * problem.batch_size
         if not models.covers(case):
             return None
-        problem = case.problem
         rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
         return -(-rows // int(case.config["tile_m"])) * problem.num_heads_kv * problem.batch_size
 
@@ -108,14 +113,12 @@ class Fa4(Family):
         return None
 
     def cannot_compile(self, case: Case) -> str | None:
-        if case.pass_name == "backward":  # noqa: S105 - not a password
-            return "attnctl compiles the forward pass of fa4 only: backward takes no tiles as arguments"
         if case.arch not in TARGETS:
             return f"attnctl compiles fa4 for {join_words(TARGETS, 'and')}, not for {case.arch}"
         return None
 
     def kernel_key(self, case: Case) -> Hashable:
-        return tiles.kernel_key(case.problem, case.config)
+        return tiles.kernel_key(case.problem, case.config, packs=case.pass_name == "forward")  # noqa: S105 - not a password
 
     def predicted_cost(self, case: Case) -> float:
         return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models.covers(case) else 0.0

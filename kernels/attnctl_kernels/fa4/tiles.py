@@ -99,12 +99,12 @@ def backward_tile(problem: Problem, arch: str | None, sparse_block: SparseBlock 
     return BackwardTile(64, tile_n)
 
 
-def kernel_key(problem: Problem, config: Config) -> Hashable:
+def kernel_key(problem: Problem, config: Config, *, packs: bool) -> Hashable:
     """What flash-attn-4's own key has of a problem: of its lengths, batch and heads only whether there are several.
 
     Lengths count in tiles. The mask is part of the device code, with all its numbers.
     """
-    rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
+    rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv if packs else 1)
     tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
     return (
         (problem.dtype, problem.head_dim, problem.head_dim_v, problem.num_heads_q // problem.num_heads_kv),

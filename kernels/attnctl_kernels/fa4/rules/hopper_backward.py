@@ -62,34 +62,34 @@ def grouped_heads_not_possible(case: Case) -> Iterator[Violation]:
 def stages_or_layouts_do_not_fit(case: Case) -> Iterator[Violation]:
     """The stages or thread layouts of the backward kernel do not fit each other (sm_90).
 
-    What: `stages_do` and `stages_pds` are 1 or `stages_q`. With `dq_single_wg`, `num_wg` is 2. `atom_m_dq` divides the
+    What: `num_stages_dO` and `num_stages_PdS` are 1 or `num_stages_Q`. With `dQ_single_wg`, `num_wg` is 2. `AtomLayoutMdQ` divides the
     warp groups that compute dQ.
 
     Why: dO and dS run one step per step of Q: a ring of 1 waits, a ring of the same length goes along, any other would
     be out of step. The kernel says so in bare assertions.
 
-    Fix: `stages_q: 2`: `stages_do: 3` -> 1 or 2.
+    Fix: `num_stages_Q: 2`: `num_stages_dO: 3` -> 1 or 2.
     """
     config = sm90_backward(case)
     if config is None:
-        for name in ("stages_q", "stages_do", "stages_pds", "atom_m_sdp", "atom_n_dkv", "atom_m_dq", "num_wg"):
+        for name in ("num_stages_Q", "num_stages_dO", "num_stages_PdS", "AtomLayoutMSdP", "AtomLayoutNdKV", "AtomLayoutMdQ", "num_wg"):
             value = case.config.get(name)
             if isinstance(value, int) and value < 1:
                 yield Violation(f"config.{name}", f"{name} {value} is below 1", (Fix(f"config.{name}", 1),))
         return
-    for name in ("stages_do", "stages_pds"):
-        if getattr(config, name) not in (1, config.stages_q):
-            fixes = tuple(Fix(f"config.{name}", each) for each in dict.fromkeys((1, config.stages_q)))
-            message = f"{name} {getattr(config, name)} is neither 1 nor stages_q {config.stages_q}"
+    for name in ("num_stages_dO", "num_stages_PdS"):
+        if getattr(config, name) not in (1, config.num_stages_Q):
+            fixes = tuple(Fix(f"config.{name}", each) for each in dict.fromkeys((1, config.num_stages_Q)))
+            message = f"{name} {getattr(config, name)} is neither 1 nor num_stages_Q {config.num_stages_Q}"
             yield Violation(f"config.{name}", message, fixes)
-    if config.dq_single_wg and config.num_wg != 2:
-        fixes = (Fix("config.num_wg", 2), Fix("config.dq_single_wg", False))
-        yield Violation("config.num_wg", f"dq_single_wg needs num_wg 2, not {config.num_wg}", fixes)
-    elif config.groups_of_dq % config.atom_m_dq:
-        divisors = divisors_around(config.groups_of_dq, config.atom_m_dq)
-        fixes = tuple(Fix("config.atom_m_dq", each) for each in divisors)
-        message = f"atom_m_dq {config.atom_m_dq} does not divide the {config.groups_of_dq} warp groups of dQ"
-        yield Violation("config.atom_m_dq", message, fixes)
+    if config.dQ_single_wg and config.num_wg != 2:
+        fixes = (Fix("config.num_wg", 2), Fix("config.dQ_single_wg", False))
+        yield Violation("config.num_wg", f"dQ_single_wg needs num_wg 2, not {config.num_wg}", fixes)
+    elif config.num_wg_dQ % config.AtomLayoutMdQ:
+        divisors = divisors_around(config.num_wg_dQ, config.AtomLayoutMdQ)
+        fixes = tuple(Fix("config.AtomLayoutMdQ", each) for each in divisors)
+        message = f"AtomLayoutMdQ {config.AtomLayoutMdQ} does not divide the {config.num_wg_dQ} warp groups of dQ"
+        yield Violation("config.AtomLayoutMdQ", message, fixes)
 
 
 def _modelled(case: Case) -> Sm90Backward | None:
@@ -100,7 +100,7 @@ def _modelled(case: Case) -> Sm90Backward | None:
 def _fixes(config: Sm90Backward, works: Callable[[Sm90Backward], bool]) -> tuple[Fix, ...]:
     """The largest smaller tile, or fewer stages, with which alone it works."""
     sides, stages = range(128, 0, -16), (1,)
-    choices: dict[str, Sequence[int]] = {"tile_m": sides, "tile_n": sides, "stages_do": stages, "stages_pds": stages}
+    choices: dict[str, Sequence[int]] = {"tile_m": sides, "tile_n": sides, "num_stages_dO": stages, "num_stages_PdS": stages}
     fixes = []
     for name, values in choices.items():
         smaller = (each for each in values if each < getattr(config, name))
@@ -125,14 +125,14 @@ def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     232448 bytes, to the last: Q 40960, dO 40960, K 32768, V 32768, dS 40960, dQ 40960, and 3072 for barriers and
     statistics on a boundary of 1024. 96 rows do not fit.
 
-    Fix: 96 -> 80 rows, or `stages_pds: 1`.
+    Fix: 96 -> 80 rows, or `num_stages_PdS: 1`.
     """
     config = _modelled(case)
     needed = sm90_smem_bytes(case.problem, config) if config else 0
     if config and needed > resources.SMEM_LIMIT:
         message = (
-            f"a backward tile of {config.tile_m} x {config.tile_n} with {config.stages_q}, {config.stages_do} and "
-            f"{config.stages_pds} stages needs {needed} bytes of shared memory, the limit is {resources.SMEM_LIMIT}"
+            f"a backward tile of {config.tile_m} x {config.tile_n} with {config.num_stages_Q}, {config.num_stages_dO} and "
+            f"{config.num_stages_PdS} stages needs {needed} bytes of shared memory, the limit is {resources.SMEM_LIMIT}"
         )
         fixes = _fixes(config, lambda each: sm90_smem_bytes(case.problem, each) <= resources.SMEM_LIMIT)
         yield Violation("config.tile_m", message, fixes, "" if fixes else "use a smaller tile and fewer stages")
