@@ -66,7 +66,7 @@ def test_blocks_and_lengths(process, write):
 def test_fa4(process, write, arch):
     names = get_family("fa4").config_model("backward").model_fields
     forward = "tile_m: 64, tile_n: 4611686018427387904, page_size: 4611686018427387904"
-    backward = ", ".join(f"{name}: {2**62}" for name in ("tile_m", "tile_n", "num_wg", "stages_q") if name in names)
+    backward = ", ".join(f"{name}: {2**62}" for name in ("tile_m", "tile_n", "num_wg", "num_stages_Q") if name in names)
     text = profile("fa4", (8, 8), f"config: {{forward: {{{forward}}}, backward: {{{backward}}}}}")
     text = text.replace("sm_90", arch).replace("head_dim: 128", "head_dim: 65535")
     assert process("validate", write("a.yaml", text + "passes: [forward, backward]"), seconds=SECONDS).returncode == 1

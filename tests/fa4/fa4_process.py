@@ -45,8 +45,7 @@ def bound(task, candidate):
     else:
         expected = reference.forward(inputs.q, inputs.k, inputs.v, problem.mask)[:1]
     worst = max(
-        (got.float() - want).abs().max().item()
-        for got, want in zip(call.outputs().values(), expected, strict=False)
+        (got.float() - want).abs().max().item() for got, want in zip(call.outputs().values(), expected, strict=False)
     )
     return {"error": None, "difference": worst}
 

@@ -13,29 +13,10 @@ launch = pytest.importorskip("attnctl_kernels.fa4.launch")
 if launch.missing_packages():
     pytest.skip(f"{launch.missing_packages()[0]} is not installed", allow_module_level=True)
 
-NAMES = {  # upstream's: ours
-    "m_block_size": "tile_m",
-    "n_block_size": "tile_n",
-    "num_stages_Q": "stages_q",
-    "num_stages_dO": "stages_do",
-    "num_stages_PdS": "stages_pds",
-    "SdP_swapAB": "sdp_swap_ab",
-    "dKV_swapAB": "dkv_swap_ab",
-    "dQ_swapAB": "dq_swap_ab",
-    "AtomLayoutMSdP": "atom_m_sdp",
-    "AtomLayoutNdKV": "atom_n_dkv",
-    "AtomLayoutMdQ": "atom_m_dq",
-    "num_wg": "num_wg",
-    "dQ_single_wg": "dq_single_wg",
-}
-
 
 @pytest.fixture(scope="module")
 def interface():
-    launch.forward_entry()
-    from flash_attn.cute import interface
-
-    return interface
+    return launch.interface()
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -49,9 +30,7 @@ def test_choices_are_upstreams(interface, causal, block_q):
         block = (block_q, 128) if block_q else None
         case = make_case(problem, "backward", block=block, **({"causal": True} if causal else {}))
         ours = backward.sm90_backward(case)
-        assert {mine: getattr(theirs, name) for name, mine in NAMES.items()} == {
-            mine: getattr(ours, mine) for mine in NAMES.values()
-        }
+        assert interface.BwdConfig(*ours.in_order()) == theirs
 
 
 @pytest.mark.parametrize(
@@ -62,9 +41,9 @@ def test_choices_are_upstreams(interface, causal, block_q):
         ((96, 96), {}),
         ((192, 128), {}),
         ((256, 256), {}),
-        ((72, 72), {"stages_pds": 1}),
-        ((128, 128), {"tile_m": 64, "stages_do": 1, "sdp_swap_ab": False}),
-        ((64, 64), {"tile_m": 128, "tile_n": 64, "stages_q": 1, "stages_do": 1, "stages_pds": 1}),
+        ((72, 72), {"num_stages_PdS": 1}),
+        ((128, 128), {"tile_m": 64, "num_stages_dO": 1, "SdP_swapAB": False}),
+        ((64, 64), {"tile_m": 128, "tile_n": 64, "num_stages_Q": 1, "num_stages_dO": 1, "num_stages_PdS": 1}),
     ],
 )
 def test_shared_memory_is_what_the_kernel_allocates(interface, head_dims, changes):
@@ -80,17 +59,17 @@ def test_shared_memory_is_what_the_kernel_allocates(interface, head_dims, change
         *head_dims,
         tile_m=config.tile_m,
         tile_n=config.tile_n,
-        Q_stage=config.stages_q,
-        dO_stage=config.stages_do,
-        PdS_stage=config.stages_pds,
-        SdP_swapAB=config.sdp_swap_ab,
-        dKV_swapAB=config.dkv_swap_ab,
-        dQ_swapAB=config.dq_swap_ab,
-        AtomLayoutMSdP=config.atom_m_sdp,
-        AtomLayoutNdKV=config.atom_n_dkv,
-        AtomLayoutMdQ=config.atom_m_dq,
+        Q_stage=config.num_stages_Q,
+        dO_stage=config.num_stages_dO,
+        PdS_stage=config.num_stages_PdS,
+        SdP_swapAB=config.SdP_swapAB,
+        dKV_swapAB=config.dKV_swapAB,
+        dQ_swapAB=config.dQ_swapAB,
+        AtomLayoutMSdP=config.AtomLayoutMSdP,
+        AtomLayoutNdKV=config.AtomLayoutNdKV,
+        AtomLayoutMdQ=config.AtomLayoutMdQ,
         num_threads=128 * (config.num_wg + 1),
-        dQ_single_wg=config.dq_single_wg,
+        dQ_single_wg=config.dQ_single_wg,
     )
     kernel.num_threads_per_warp_group = 128  # as __call__ sets it
     sizes = []

@@ -5,7 +5,7 @@ from fa4_cases import MASKS, make_problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attnctl_kernels.contract import Candidate
+from attnctl_kernels.contract import Candidate, Task
 from attnctl_kernels.fa4 import tiles
 from attnctl_kernels.fa4.spec import FAMILY
 
@@ -35,34 +35,41 @@ class Notebook:
         raise Noted
 
 
+class Full:
+    """A cache that has every kernel."""
+
+    def __contains__(self, key):
+        return True
+
+
 @pytest.fixture(scope="module")
 def interface(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNCTL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        launch.forward_entry()
-    from flash_attn.cute import interface
-
-    return interface
+        return launch.interface()
 
 
-def upstream_key(interface, arch, problem, tile):
+def upstream_key(interface, pass_name, arch, problem, tile):
     """What flash-attn-4 would look for; the reason where it refuses."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    config = {"tile_m": tile[0], "tile_n": tile[1]}
-    block = FAMILY.sparse_block(problem, "forward", config)
-    if block and arch == "sm_100":
+    config = {**FAMILY.default_config(problem, pass_name, arch, None), "tile_m": tile[0], "tile_n": tile[1]}
+    block = FAMILY.sparse_block(problem, pass_name, config)
+    if block and (pass_name, arch) == ("forward", "sm_100"):
         block = (2 * tile[0], tile[1]) if tiles.q_stage(problem, arch) == 2 else block
+    task = Task(family="fa4", version=None, arch=arch, pass_name=pass_name, problem=problem)
     notebook = Notebook()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interface._flash_attn_fwd, "compile_cache", notebook)
+        entry = interface._flash_attn_fwd if pass_name == "forward" else interface._flash_attn_bwd
+        patch.setattr(entry, "compile_cache", notebook)
+        patch.setattr(interface._bwd_preprocess, "compile_cache", Full())
         patch.setattr(interface, "_get_device_arch", lambda: int(arch.removeprefix("sm_")))
         with FakeTensorMode(), pytest.raises(launch.CompileError) as refusal:
-            launch._launch(problem, Candidate(config=config, sparse_block=block), launch._fake_inputs(problem))
+            launch.record(task, Candidate(config=config, sparse_block=block), launch.fake_inputs(task))
     return notebook.key or str(refusal.value)
 
 
-@pytest.mark.parametrize("arch", TILES)
+@pytest.mark.parametrize(("pass_name", "arch"), [(name, arch) for name in FAMILY.passes for arch in TILES])
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shapes=st.lists(SHAPES, min_size=4, max_size=6, unique=True),
@@ -70,13 +77,13 @@ def upstream_key(interface, arch, problem, tile):
     more_keys=st.sampled_from((0, 128)),
     name=st.sampled_from(UNBOUND),
 )
-def test_equal_for_us_is_equal_for_upstream(interface, arch, shapes, group, more_keys, name):  # noqa: PLR0917
+def test_equal_for_us_is_equal_for_upstream(interface, pass_name, arch, shapes, group, more_keys, name):  # noqa: PLR0917
     theirs = {}
     for seqlen, batch, heads in shapes:
         problem = make_problem(
             seqlen, seqlen + more_keys, heads=heads * group, heads_kv=heads, batch_size=batch, mask=MASKS[name]
         )
         tile_m, tile_n = TILES[arch]
-        ours = tiles.kernel_key(problem, {"tile_m": tile_m, "tile_n": tile_n})
-        found = upstream_key(interface, arch, problem, TILES[arch])
+        ours = tiles.kernel_key(problem, {"tile_m": tile_m, "tile_n": tile_n}, packs=pass_name == "forward")
+        found = upstream_key(interface, pass_name, arch, problem, TILES[arch])
         assert theirs.setdefault(ours, found) == found

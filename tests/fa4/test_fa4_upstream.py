@@ -32,7 +32,7 @@ class Reached(Exception):
 def entry(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNCTL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        launch.forward_entry()
+        launch.interface()
 
 
 @pytest.fixture

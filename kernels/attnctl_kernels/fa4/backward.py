@@ -47,10 +47,11 @@ class Sm90Backward:
     @property
     def mma_dkv_is_rs(self) -> bool:
         """Whether P and dS go to dV and dK in registers, so that P needs no room in shared memory."""
-        return self.AtomLayoutMSdP == 1 and self.AtomLayoutNdKV == self.num_wg and self.SdP_swapAB and not self.dKV_swapAB
+        whole_rows = self.AtomLayoutMSdP == 1 and self.AtomLayoutNdKV == self.num_wg
+        return whole_rows and self.SdP_swapAB and not self.dKV_swapAB
 
     @property
-    def num_wg_dQ(self) -> int:  # noqa: N802 - upstream's name
+    def num_wg_dQ(self) -> int:
         return 1 if self.dQ_single_wg else self.num_wg
 
 

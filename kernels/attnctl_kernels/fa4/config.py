@@ -69,7 +69,7 @@ class ForwardConfig(Shared):
 
 
 class BackwardConfig(Shared):
-    """The tile of the backward kernel, and the query tiles per sparse block; on sm_90 its stages and thread layouts, too."""
+    """The backward tile, query tiles per sparse block, and on sm_90 the stages and thread layouts."""
 
     tile_m: int | None = None
     tile_n: int | None = None

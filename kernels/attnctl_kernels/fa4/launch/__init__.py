@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, Task
+from attnctl_kernels.fa4.cubin import Cubin, read_cubin
 from attnctl_kernels.fa4.launch.arguments import fake_inputs
 from attnctl_kernels.fa4.launch.calls import KernelCall, record
-from attnctl_kernels.fa4.cubin import Cubin, read_cubin
 from attnctl_kernels.fa4.launch.entry import interface, missing_packages
 from attnctl_kernels.fa4.spec import FAMILY
 from attnctl_kernels.fa4.target import target

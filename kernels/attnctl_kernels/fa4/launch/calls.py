@@ -1,4 +1,4 @@
-"""One call through flash-attn-4's own entries, up to the launches: with fake tensors to compile, with real ones to bind.
+"""One call through flash-attn-4's entries, up to the launches: with fake tensors to compile, with real ones to bind.
 
 Both go the same way, so that what one compiles the other finds on disk.
 """
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from attnctl_kernels.contract import Candidate, CompileError, Inputs, OutOfResources, Task
-from attnctl_kernels.fa4.launch.arguments import empty_lse, mask_arguments
 from attnctl_kernels.fa4.backward import Sm90Backward
-from attnctl_kernels.fa4.launch.entry import interface
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
+from attnctl_kernels.fa4.launch.arguments import empty_lse, mask_arguments
+from attnctl_kernels.fa4.launch.entry import interface
 from attnctl_kernels.fa4.launch.recording import Launch, Recorder, answering, recording
 
 

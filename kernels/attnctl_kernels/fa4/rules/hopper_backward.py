@@ -8,8 +8,9 @@ from typing import Any
 
 from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4 import resources
-from attnctl_kernels.fa4.backward import Sm90Backward, sm90_backward, sm90_registers, sm90_smem_bytes
+from attnctl_kernels.fa4.backward import COUNTS, Sm90Backward, sm90_backward, sm90_registers, sm90_smem_bytes
 from attnctl_kernels.fa4.call import Call
+from attnctl_kernels.fa4.rules.hopper_products import MOST_GROUPS
 from attnctl_kernels.fa4.rules.values import runs_on_sm90
 from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, rule
 
@@ -57,22 +58,25 @@ def grouped_heads_not_possible(case: Case) -> Iterator[Violation]:
         "assert self.PdS_stage in [1, self.Q_stage]",
         "dQ_single_wg only supports 2 warp groups",
         "assert self.num_wg_dQ % self.AtomLayoutMdQ == 0",
+        "assert self.num_mma_threads + 128 == self.num_threads",
     ),
 )
 def stages_or_layouts_do_not_fit(case: Case) -> Iterator[Violation]:
     """The stages or thread layouts of the backward kernel do not fit each other (sm_90).
 
-    What: `num_stages_dO` and `num_stages_PdS` are 1 or `num_stages_Q`. With `dQ_single_wg`, `num_wg` is 2. `AtomLayoutMdQ` divides the
-    warp groups that compute dQ.
+    What: `num_stages_dO` and `num_stages_PdS` are 1 or `num_stages_Q`. `num_wg` is 1 to 3, and 2 with `dQ_single_wg`.
+    `AtomLayoutMSdP` and `AtomLayoutNdKV` divide it; `AtomLayoutMdQ` divides the warp groups that compute dQ, which is
+    one with `dQ_single_wg`.
 
     Why: dO and dS run one step per step of Q: a ring of 1 waits, a ring of the same length goes along, any other would
-    be out of step. The kernel says so in bare assertions.
+    be out of step. The kernel says so in bare assertions, and says nothing of `AtomLayoutNdKV`: with 2 of 3 warp groups
+    the third has no part of dK and dV to compute.
 
     Fix: `num_stages_Q: 2`: `num_stages_dO: 3` -> 1 or 2.
     """
     config = sm90_backward(case)
     if config is None:
-        for name in ("num_stages_Q", "num_stages_dO", "num_stages_PdS", "AtomLayoutMSdP", "AtomLayoutNdKV", "AtomLayoutMdQ", "num_wg"):
+        for name in COUNTS:
             value = case.config.get(name)
             if isinstance(value, int) and value < 1:
                 yield Violation(f"config.{name}", f"{name} {value} is below 1", (Fix(f"config.{name}", 1),))
@@ -85,11 +89,22 @@ def stages_or_layouts_do_not_fit(case: Case) -> Iterator[Violation]:
     if config.dQ_single_wg and config.num_wg != 2:
         fixes = (Fix("config.num_wg", 2), Fix("config.dQ_single_wg", False))
         yield Violation("config.num_wg", f"dQ_single_wg needs num_wg 2, not {config.num_wg}", fixes)
-    elif config.num_wg_dQ % config.AtomLayoutMdQ:
-        divisors = divisors_around(config.num_wg_dQ, config.AtomLayoutMdQ)
-        fixes = tuple(Fix("config.AtomLayoutMdQ", each) for each in divisors)
-        message = f"AtomLayoutMdQ {config.AtomLayoutMdQ} does not divide the {config.num_wg_dQ} warp groups of dQ"
-        yield Violation("config.AtomLayoutMdQ", message, fixes)
+        return
+    if config.num_wg > MOST_GROUPS:
+        fixes = (Fix("config.num_wg", MOST_GROUPS),)
+        yield Violation("config.num_wg", f"num_wg {config.num_wg} is above {MOST_GROUPS}", fixes)
+        return
+    layouts = (
+        ("AtomLayoutMSdP", "S and dP", config.num_wg),
+        ("AtomLayoutNdKV", "dK and dV", config.num_wg),
+        ("AtomLayoutMdQ", "dQ", config.num_wg_dQ),
+    )
+    for name, results, groups in layouts:
+        value = getattr(config, name)
+        if groups % value:
+            fixes = tuple(Fix(f"config.{name}", each) for each in divisors_around(groups, value))
+            message = f"{name} {value} does not divide the {groups} warp group{'s' * (groups > 1)} of {results}"
+            yield Violation(f"config.{name}", message, fixes)
 
 
 def _modelled(case: Case) -> Sm90Backward | None:
@@ -100,7 +115,8 @@ def _modelled(case: Case) -> Sm90Backward | None:
 def _fixes(config: Sm90Backward, works: Callable[[Sm90Backward], bool]) -> tuple[Fix, ...]:
     """The largest smaller tile, or fewer stages, with which alone it works."""
     sides, stages = range(128, 0, -16), (1,)
-    choices: dict[str, Sequence[int]] = {"tile_m": sides, "tile_n": sides, "num_stages_dO": stages, "num_stages_PdS": stages}
+    choices: dict[str, Sequence[int]] = {"tile_m": sides, "tile_n": sides}
+    choices |= {"num_stages_dO": stages, "num_stages_PdS": stages}
     fixes = []
     for name, values in choices.items():
         smaller = (each for each in values if each < getattr(config, name))
@@ -131,8 +147,9 @@ def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     needed = sm90_smem_bytes(case.problem, config) if config else 0
     if config and needed > resources.SMEM_LIMIT:
         message = (
-            f"a backward tile of {config.tile_m} x {config.tile_n} with {config.num_stages_Q}, {config.num_stages_dO} and "
-            f"{config.num_stages_PdS} stages needs {needed} bytes of shared memory, the limit is {resources.SMEM_LIMIT}"
+            f"a backward tile of {config.tile_m} x {config.tile_n} with {config.num_stages_Q}, {config.num_stages_dO} "
+            f"and {config.num_stages_PdS} stages needs {needed} bytes of shared memory, the limit is "
+            f"{resources.SMEM_LIMIT}"
         )
         fixes = _fixes(config, lambda each: sm90_smem_bytes(case.problem, each) <= resources.SMEM_LIMIT)
         yield Violation("config.tile_m", message, fixes, "" if fixes else "use a smaller tile and fewer stages")
