@@ -87,12 +87,6 @@ def test_what_the_rules_refuse_does_not_compile(refusals, code):
     assert "\n" not in refusals[code]["error"]
 
 
-def test_backward_says_that_it_cannot_be_tuned():
-    task, candidate = make_work(problem_of("causal"))
-    with pytest.raises(launch.CompileError, match="backward takes no tiles"):
-        launch.LAUNCHER.compile(task.model_copy(update={"pass_name": "backward"}), candidate)
-
-
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
 def test_other_arches_are_not_available(arch):
     assert launch.LAUNCHER.available(arch) == f"attnctl runs fa4 on sm_90 only, not on {arch}"

@@ -11,6 +11,7 @@ from typing import Self
 from attnctl_kernels.contract import Case, Config, Problem, Scalar, SparseBlock
 from attnctl_kernels.fa4 import tiles
 from attnctl_kernels.fa4.call import Call, ceil_div
+from attnctl_kernels.fa4.resources import REGISTER_CAP
 
 ALIGNMENT = 1024
 STATISTICS_ALIGNMENT = 128
@@ -85,6 +86,14 @@ def sm90_backward(case: Case) -> Sm90Backward | None:
         own = {name: value for name, value in CAUSAL_128.items() if name not in case.given}
     config = Sm90Backward.of({**case.config, **own})
     return config if all(getattr(config, name) > 0 for name in COUNTS) else None
+
+
+def sm90_modelled(case: Case) -> Sm90Backward | None:
+    """The config, where it has as many warp groups as the kernel takes, and layouts that divide them (FA4-B014)."""
+    config = sm90_backward(case)
+    if config is None or config.num_wg not in REGISTER_CAP or config.num_wg % config.AtomLayoutMSdP:
+        return None
+    return config if config.num_wg % config.AtomLayoutNdKV == config.num_wg_dQ % config.AtomLayoutMdQ == 0 else None
 
 
 def sm90_dims(problem: Problem, config: Sm90Backward) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def predicted_cost(problem: Problem, config: Config, sparse_block: SparseBlock |
     """Cycles, with what partial blocks waste, K and V traffic, and registers that spill."""
     tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
     groups = resources.warp_groups(config)
-    visits, masked = _visits(problem, tile_m, tile_n, sparse_block)
+    visits, masked = tile_visits(problem, tile_m, tile_n, sparse_block)
     elements = tile_m * tile_n
     products = 2 * elements * (padded(problem.head_dim) + padded(problem.head_dim_v)) / TENSOR_OPS
     softmax = elements / EXPONENTIALS * EXPOSED[groups]
@@ -37,16 +37,16 @@ def predicted_cost(problem: Problem, config: Config, sparse_block: SparseBlock |
     per_mask = elements * MASK_CYCLES / 128 / groups
     tiles = -(-problem.seqlen_q // tile_m)
     cycles = visits * per_visit + masked * per_mask + tiles * TILE_CYCLES
-    return cycles / tiles * _waves(tiles * problem.batch_size * problem.num_heads_q)
+    return cycles / tiles * wave_count(tiles * problem.batch_size * problem.num_heads_q)
 
 
-def _waves(programs: int) -> float:
+def wave_count(programs: int) -> float:
     """Programs per SM, where the last wave is paid in full."""
     return float(-(-programs // ARCHES["sm_90"].num_sms))
 
 
 @lru_cache(maxsize=1024)
-def _visits(problem: Problem, tile_m: int, tile_n: int, sparse_block: SparseBlock | None) -> tuple[float, float]:
+def tile_visits(problem: Problem, tile_m: int, tile_n: int, sparse_block: SparseBlock | None) -> tuple[float, float]:
     """Key tiles that all query tiles of one head visit, and those of them that are masked element by element."""
     from attnctl_kernels import masks  # noqa: PLC0415 - brings NumPy, which only `tune` needs
 

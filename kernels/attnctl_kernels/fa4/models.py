@@ -9,11 +9,14 @@ from attnctl_kernels.fa4.call import Call
 
 
 def covers(case: Case) -> bool:
-    """Whether the case is forward on sm_90 with a tile that the kernel can be built for."""
+    """Whether the case is on sm_90, with a tile and layouts that the kernel can be built for."""
+    if case.arch != "sm_90":
+        return False
+    if case.pass_name == "backward":  # noqa: S105 - not a password
+        return backward.sm90_modelled(case) is not None
     tile_m, tile_n = case.config.get("tile_m"), case.config.get("tile_n")
     return (
-        (case.pass_name, case.arch) == ("forward", "sm_90")
-        and tile_m in tiles.SM90_TILES_M
+        tile_m in tiles.SM90_TILES_M
         and isinstance(tile_n, int)
         and tile_n in range(tiles.GRANULE, tiles.MAX_TILE_N + 1, tiles.GRANULE)
     )
@@ -52,8 +55,8 @@ def _backward(case: Case, call: Call) -> tuple[Resource, ...]:
         return blackwell.backward_resources(call)
     if case.arch == "sm_120":
         return _smem(case, backward.sm120_smem_bytes(case.problem))
-    config = backward.sm90_backward(case) if case.arch == "sm_90" else None
-    if config is None or config.num_wg not in resources.REGISTER_CAP:
+    config = backward.sm90_modelled(case) if case.arch == "sm_90" else None
+    if config is None:
         return ()
     held, cap = backward.sm90_registers(case.problem, config), resources.REGISTER_CAP[config.num_wg]
     return (

@@ -19,7 +19,7 @@ from attnctl_kernels.contract import (
     SparseBlock,
     join_words,
 )
-from attnctl_kernels.fa4 import backward, cost, models, tiles
+from attnctl_kernels.fa4 import backward, backward_cost, cost, models, tiles
 from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
 from attnctl_kernels.fa4.target import TARGETS
 
@@ -95,11 +95,11 @@ class Fa4(Family):
 
     def grid(self, case: Case) -> int | None:
         """Forward packs the query heads of a group into the rows of a tile; backward has a block per key tile."""
-        problem = case.problem
-        if case.pass_name == "backward" and int(case.config["tile_n"]) > 0:  # noqa: S105 - not a password
-            return -(-problem.seqlen_k // int(case.config["tile_n"])) * problem.num_heads_q * problem.batch_size
         if not models.covers(case):
             return None
+        problem = case.problem
+        if case.pass_name == "backward":  # noqa: S105 - not a password
+            return -(-problem.seqlen_k // int(case.config["tile_n"])) * problem.num_heads_q * problem.batch_size
         rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
         return -(-rows // int(case.config["tile_m"])) * problem.num_heads_kv * problem.batch_size
 
@@ -121,7 +121,11 @@ class Fa4(Family):
         return tiles.kernel_key(case.problem, case.config, packs=case.pass_name == "forward")  # noqa: S105 - not a password
 
     def predicted_cost(self, case: Case) -> float:
-        return cost.predicted_cost(case.problem, case.config, case.sparse_block) if models.covers(case) else 0.0
+        if not models.covers(case):
+            return 0.0
+        backwards = case.pass_name == "backward"  # noqa: S105 - not a password
+        predicted = backward_cost.predicted_cost if backwards else cost.predicted_cost
+        return predicted(case.problem, case.config, case.sparse_block)
 
 
 FAMILY = Fa4()

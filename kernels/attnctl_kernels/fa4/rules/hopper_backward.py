@@ -10,8 +10,7 @@ from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4 import resources
 from attnctl_kernels.fa4.backward import COUNTS, Sm90Backward, sm90_backward, sm90_registers, sm90_smem_bytes
 from attnctl_kernels.fa4.call import Call
-from attnctl_kernels.fa4.rules.hopper_products import MOST_GROUPS
-from attnctl_kernels.fa4.rules.values import runs_on_sm90
+from attnctl_kernels.fa4.rules.hopper_products import modelled
 from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, rule
 
 HOPPER = ("sm_90",)
@@ -90,9 +89,9 @@ def stages_or_layouts_do_not_fit(case: Case) -> Iterator[Violation]:
         fixes = (Fix("config.num_wg", 2), Fix("config.dQ_single_wg", False))
         yield Violation("config.num_wg", f"dQ_single_wg needs num_wg 2, not {config.num_wg}", fixes)
         return
-    if config.num_wg > MOST_GROUPS:
-        fixes = (Fix("config.num_wg", MOST_GROUPS),)
-        yield Violation("config.num_wg", f"num_wg {config.num_wg} is above {MOST_GROUPS}", fixes)
+    if config.num_wg > max(resources.REGISTER_CAP):
+        fixes = (Fix("config.num_wg", max(resources.REGISTER_CAP)),)
+        yield Violation("config.num_wg", f"num_wg {config.num_wg} is above {max(resources.REGISTER_CAP)}", fixes)
         return
     layouts = (
         ("AtomLayoutMSdP", "S and dP", config.num_wg),
@@ -105,11 +104,6 @@ def stages_or_layouts_do_not_fit(case: Case) -> Iterator[Violation]:
             fixes = tuple(Fix(f"config.{name}", each) for each in divisors_around(groups, value))
             message = f"{name} {value} does not divide the {groups} warp group{'s' * (groups > 1)} of {results}"
             yield Violation(f"config.{name}", message, fixes)
-
-
-def _modelled(case: Case) -> Sm90Backward | None:
-    config = sm90_backward(case) if runs_on_sm90(case.problem) else None
-    return config if config and config.num_wg in resources.REGISTER_CAP else None
 
 
 def _fixes(config: Sm90Backward, works: Callable[[Sm90Backward], bool]) -> tuple[Fix, ...]:
@@ -143,7 +137,7 @@ def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
 
     Fix: 96 -> 80 rows, or `num_stages_PdS: 1`.
     """
-    config = _modelled(case)
+    config = modelled(case)
     needed = sm90_smem_bytes(case.problem, config) if config else 0
     if config and needed > resources.SMEM_LIMIT:
         message = (
@@ -173,7 +167,7 @@ def backward_accumulators_spill(case: Case) -> Iterator[Violation]:
 
     Fix: Fewer rows or keys per tile.
     """
-    config = _modelled(case)
+    config = modelled(case)
     if config is None:
         return
     held, cap = sm90_registers(case.problem, config), resources.REGISTER_CAP[config.num_wg]

@@ -7,21 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from attnctl_kernels.contract import Case, Problem
-from attnctl_kernels.fa4.backward import Product, Sm90Backward, sm90_backward, sm90_products
+from attnctl_kernels.fa4.backward import Product, Sm90Backward, sm90_modelled, sm90_products
 from attnctl_kernels.fa4.rules.values import runs_on_sm90
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
 LAYOUTS = {"S": "AtomLayoutMSdP", "dK": "AtomLayoutNdKV", "dV": "AtomLayoutNdKV", "dQ": "AtomLayoutMdQ"}
 SWAPS = {"S": "SdP_swapAB", "dK": "dKV_swapAB", "dV": "dKV_swapAB", "dQ": "dQ_swapAB"}
-MOST_GROUPS = 3
 
 
-def shared_out(case: Case) -> Sm90Backward | None:
-    """The config, where its warp groups are as many as the kernel takes and its layouts divide them (FA4-B014)."""
-    config = sm90_backward(case) if runs_on_sm90(case.problem) else None
-    if config is None or config.num_wg > MOST_GROUPS or config.num_wg % config.AtomLayoutMSdP:
-        return None
-    return config if config.num_wg % config.AtomLayoutNdKV == config.num_wg_dQ % config.AtomLayoutMdQ == 0 else None
+def modelled(case: Case) -> Sm90Backward | None:
+    """The config, where the kernel takes the problem's type and head dimensions and FA4-B014 holds."""
+    return sm90_modelled(case) if runs_on_sm90(case.problem) else None
 
 
 @rule(
@@ -43,7 +39,7 @@ def product_is_not_whole_instructions(case: Case) -> Iterator[Violation]:
 
     Fix: tile_m 80 with `dQ_swapAB: false` -> `dQ_swapAB: true`, or tile_m 64.
     """
-    config = shared_out(case)
+    config = modelled(case)
     if config is None:
         return
     told = set()
