@@ -106,8 +106,10 @@ def test_b23_head_dim_filled_with_the_length(check, family):
     ("text", "code", "names"),
     [
         (
-            "family: fa4\narch: sm_90\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
-            "config: {forward: {tile_m: 128, tile_n: 208}}\n",
+            (
+                "family: fa4\narch: sm_90\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
+                "config: {forward: {tile_m: 128, tile_n: 208}}\n"
+            ),
             "FA4-F007",
             {"tile_n"},
         ),
@@ -117,8 +119,10 @@ def test_b23_head_dim_filled_with_the_length(check, family):
             {"tile_m"},
         ),
         (
-            "family: fa4\narch: sm_90\npasses: [backward]\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
-            "config: {backward: {tile_m: 96, tile_n: 128}}\n",
+            (
+                "family: fa4\narch: sm_90\npasses: [backward]\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
+                "config: {backward: {tile_m: 96, tile_n: 128}}\n"
+            ),
             "FA4-B015",
             {"tile_m"},
         ),
@@ -128,14 +132,18 @@ def test_b23_head_dim_filled_with_the_length(check, family):
             {"BLOCK_M"},
         ),
         (
-            "family: pallas_mgpu\narch: sm_90\nproblem: {seq_len: 1024, num_heads_q: 8, head_dim: 128, dtype: float16}\n"
-            "config: {block_q: 64, block_kv: 256, max_concurrent_steps: 2}\n",
+            (
+                "family: pallas_mgpu\narch: sm_90\nproblem: {seq_len: 1024, num_heads_q: 8, head_dim: 128, dtype: float16}\n"
+                "config: {block_q: 64, block_kv: 256, max_concurrent_steps: 2}\n"
+            ),
             "PAL-H002",
             {"block_kv"},
         ),
         (
-            "family: tokamax\narch: sm_90\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
-            "config: {forward: {block_q: 64, block_kv: 128, num_stages: 4, persistent: true}}\n",
+            (
+                "family: tokamax\narch: sm_90\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
+                "config: {forward: {block_q: 64, block_kv: 128, num_stages: 4, persistent: true}}\n"
+            ),
             "TOK-005",
             {"num_stages"},
         ),
@@ -167,7 +175,13 @@ def test_b25_backward_tiles_stop_fitting_as_head_dim_grows(check, head_dim, need
     ("text", "code"),
     [
         ("family: fa4\narch: sm_120\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 256}\n", "FA4-F021"),
-        ("family: tokamax\narch: sm_100\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\nconfig: {forward: {num_stages: 2}}\n", "TOK-002"),
+        (
+            (
+                "family: tokamax\narch: sm_100\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
+                "config: {forward: {num_stages: 2}}\n"
+            ),
+            "TOK-002",
+        ),
     ],
 )  # fmt: skip
 def test_b26_the_kernels_own_default_is_checked_too(check, text, code):
