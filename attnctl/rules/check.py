@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from attnctl.rules.finding import Finding
 from attnctl.rules.registry import general_rules, target_rules
 from attnctl.rules.remedies import Remedies
 from attnctl.rules.wording import fix_sentence
-from attnctl_kernels.contract import Case, PassName, Problem
+from attnctl_kernels.contract import Case, Family, PassName, Problem
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Rule, Severity, Violation, check
 
@@ -52,14 +53,28 @@ def check_case(case: Case) -> list[Broken]:
     A general error is left out where the family has an error at the same field: it says the same, with the kernel's own
     numbers.
     """
-    of_family = list(check(case, get_family(case.family).rules()))
+    target = (case.pass_name, case.arch, case.version)
+    of_family = list(_violations(case, _rules_about(get_family(case.family), *target)))
     named = {violation.field for rule, violation in of_family if rule.severity is Severity.ERROR}
     general = [
         (rule, violation)
-        for rule, violation in check(case, general_rules())
+        for rule, violation in _violations(case, _rules_about(None, *target))
         if rule.severity is not Severity.ERROR or violation.field not in named
     ]
     return general + of_family
+
+
+@lru_cache(maxsize=64)
+def _rules_about(family: Family | None, pass_name: PassName, arch: str | None, version: str) -> tuple[Rule, ...]:
+    """The family's rules, or the general ones, that one target has: the same for thousands of problems."""
+    rules = general_rules() if family is None else family.rules()
+    return tuple(each for each in rules if each.is_about(pass_name, arch, version))
+
+
+def _violations(case: Case, rules: Iterable[Rule]) -> Iterator[Broken]:
+    for rule in rules:
+        for violation in rule.check(case):
+            yield rule, violation
 
 
 def check_profile(

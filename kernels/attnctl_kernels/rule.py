@@ -65,10 +65,13 @@ class Rule:
     aliases: tuple[str, ...] = ()  # codes in a family's own numbering, of which this rule is the general form
 
     def applies(self, case: Case) -> bool:
+        return self.is_about(case.pass_name, case.arch, case.version)
+
+    def is_about(self, pass_name: PassName, arch: str | None, version: str) -> bool:
         return (
-            case.pass_name in self.passes
-            and (not self.arches or case.arch in self.arches)
-            and (not self.versions or case.version in self.versions)
+            pass_name in self.passes
+            and (not self.arches or arch in self.arches)
+            and (not self.versions or version in self.versions)
         )
 
 
