@@ -53,6 +53,25 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise cannot_write(path, error) from error
 
 
+def write_new(path: Path, text: str) -> None:
+    """Create ``path`` with ``text``, whole or not at all; never in place of another file.
+
+    Raises:
+        AttnctlError: it is there already, or cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    write_atomic(temporary, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise AttnctlError(f"{path}: is there already, and is not overwritten", "name another file") from None
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
 def signature(path: Path) -> tuple[int, ...] | None:
     """Another one for every state of a file that is replaced as a whole; None where there is none."""
     try:
