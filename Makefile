@@ -24,7 +24,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install -q -e ".[fa4,dev]" "$(TORCH)" "$(FA4)"
+	$(BIN)/python -m pip install -q -e ".[fa4,report,dev]" "$(TORCH)" "$(FA4)"
 	touch $@
 
 test: install-dev

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from glob import escape
 from pathlib import Path
 
 from attnctl.files import cannot_write, make_folder
@@ -12,7 +13,7 @@ STATE_DIR_VARIABLE = "ATTNCTL_STATE_DIR"
 
 def state_dir() -> Path:
     """The state folder, created on demand. ``ATTNCTL_STATE_DIR`` names another place."""
-    folder = Path(os.environ.get(STATE_DIR_VARIABLE) or ".attnctl").absolute()
+    folder = _folder()
     make_folder(folder)
     ignore = folder / ".gitignore"
     if not ignore.exists():
@@ -21,3 +22,13 @@ def state_dir() -> Path:
         except OSError as error:
             raise cannot_write(ignore, error) from error
     return folder
+
+
+def journals_of(profile: str) -> list[Path]:
+    """The journals of a profile's sweeps on any device; those that a later sweep has set aside are left out."""
+    found = sorted((_folder() / "journals").glob(f"*/{escape(profile)}/*.jsonl"))
+    return [path for path in found if "." not in path.stem]
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(STATE_DIR_VARIABLE) or ".attnctl").absolute()

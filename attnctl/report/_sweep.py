@@ -53,13 +53,13 @@ def summary(result: TaskResult) -> Iterator[str]:
 def dropped(space: Space) -> Iterator[str]:
     """Each rule that dropped candidates, with one of them and what would have been allowed."""
     for count, drop in space.drops_by_rule():
-        yield f"dropped {count}: {drop_reason(drop)}"
+        yield f"dropped {count}: {drop_reason(drop)} Example: {one_line(str(drop.candidate))}"
 
 
 def drop_reason(drop: Drop) -> str:
     fix = fix_sentence(drop.violation.fixes, drop.violation.advice)
     text = f"{drop.rule.code} {drop.violation.message}; {drop.rule.why}."
-    return one_line(f"{text} Fix: {fix}. Example: {drop.candidate}" if fix else f"{text} Example: {drop.candidate}")
+    return one_line(f"{text} Fix: {fix}." if fix else text)
 
 
 def failed(result: TaskResult) -> Iterator[str]:

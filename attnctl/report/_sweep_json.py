@@ -71,7 +71,8 @@ def task(result: TaskResult) -> dict[str, Any]:
 
 def _drops(space: Space) -> list[dict[str, Any]]:
     return [
-        {"code": drop.rule.code, "count": count, "reason": drop_reason(drop)} for count, drop in space.drops_by_rule()
+        {"code": drop.rule.code, "count": count, "reason": drop_reason(drop), "example": _candidate(drop.candidate)}
+        for count, drop in space.drops_by_rule()
     ]
 
 

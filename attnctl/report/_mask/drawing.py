@@ -75,24 +75,37 @@ def draw(cases: Sequence[Case]) -> Drawing:
     return Drawing(width + 2 * MARGIN, y, tuple(marks), "; ".join(heading(case) for case in cases))
 
 
+def draw_cells(blocks: Blocks) -> Drawing:
+    """The picture alone."""
+    cells = blocks.cells(MOST_CELLS, MOST_CELLS)
+    marks = tuple(_boxes(blocks, cells, 0.0, 0.0))
+    width = max(each.x + each.width for each in marks)
+    return Drawing(width, max(each.y + each.height for each in marks), marks, heading(blocks.case))
+
+
 def _panel(case: Case, top: float) -> Iterator[Box | Text]:
     blocks = blocks_of(case)
     cells = blocks.cells(MOST_CELLS, MOST_CELLS)
+    yield Text(MARGIN, top + FONT, heading(case), strong=True)
+    boxes = list(_boxes(blocks, cells, MARGIN, top + 2 * LINE))
+    yield from boxes
+    yield from _captions(blocks, cells, boxes[-1].y + boxes[-1].height + LINE)
+
+
+def _boxes(blocks: Blocks, cells: Cells, left: float, top: float) -> Iterator[Box]:
+    """One for each run of like cells in a row."""
     height, width = cells.kinds.shape
     tokens = (blocks.block[0] * cells.down, blocks.block[1] * cells.across)
     unit = SIDE / max(height * tokens[0], width * tokens[1])
     cell_height, cell_width = unit * tokens[0], unit * tokens[1]
-    yield Text(MARGIN, top + FONT, heading(case), strong=True)
-    top += 2 * LINE
     for row, kinds in enumerate(cells.kinds.tolist()):
         column = 0
         for kind, run in groupby(kinds):
             count = len(list(run))
             title = f"{Kind(kind).name.lower()}: queries from {row * tokens[0]}, keys from {column * tokens[1]}"
-            place = MARGIN + column * cell_width, top + row * cell_height
+            place = left + column * cell_width, top + row * cell_height
             yield Box(*place, count * cell_width, cell_height, COLOURS[Kind(kind)], title)
             column += count
-    yield from _captions(blocks, cells, top + height * cell_height + LINE)
 
 
 def _captions(blocks: Blocks, cells: Cells, y: float) -> Iterator[Box | Text]:
@@ -118,7 +131,7 @@ def _captions(blocks: Blocks, cells: Cells, y: float) -> Iterator[Box | Text]:
 def as_svg(drawing: Drawing) -> str:
     """Stands alone: no script, no font, no other file; dark where the reader's screen is."""
     size = f'width="{drawing.width:.0f}" height="{drawing.height:.0f}"'
-    view = f'viewBox="0 0 {drawing.width:.0f} {drawing.height:.0f}"'
+    view = f'viewBox="0 0 {drawing.width:.2f} {drawing.height:.2f}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} role="img">',
         f"<title>{escape(drawing.title)}</title>",
