@@ -13,7 +13,7 @@ from attnctl.profile.model import Profile
 from attnctl.profile.problems import cases_of, drafts_of, problems
 from attnctl.rules.finding import Finding
 from attnctl.rules.registry import general_rules, target_rules
-from attnctl.rules.remedies import Remedies
+from attnctl.rules.remedies import ARCH_OPTION, Remedies
 from attnctl.rules.wording import fix_sentence
 from attnctl_kernels.contract import Case, Family, PassName, Problem
 from attnctl_kernels.families import get_family
@@ -97,14 +97,17 @@ def check_loaded(loaded: Loaded, *, arch: str | None = None, by_length: bool = F
         return Report(loaded.path, None, loaded.findings)
     if arch is not None:
         profile = profile.model_copy(update={"arch": arch})
-    found = _Merged(loaded, Remedies(profile, checked_cases))
+    found = _Merged(loaded, Remedies(profile, checked_cases), arch_given=arch is not None)
     count = 0
+    ask = checked_cases
     concrete = problems(profile, loaded.seq_lens)
     for index, problem in enumerate(concrete):
-        for case, broken in checked_cases(profile, problem):
+        for case, broken in ask(profile, problem):
             count += 1
             for rule, violation in broken:
                 found.add(index, case, rule, violation)
+        if index == 0 and found.codes.isdisjoint(each.code for each in target_rules()):
+            ask = _checked_configs  # all problems have one target
     merged = found.findings(concrete)
     lengths = _by_length(merged, concrete) if by_length else None
     return Report(loaded.path, profile, tuple(each for each, _ in merged), len(concrete), count, lengths)
@@ -127,8 +130,12 @@ def checked_cases(profile: Profile, problem: Problem) -> Iterator[tuple[Case, li
     if any(broken for _, broken in drafts):
         yield from drafts
     else:
-        for case in cases_of(profile, problem):
-            yield case, check_case(case)
+        yield from _checked_configs(profile, problem)
+
+
+def _checked_configs(profile: Profile, problem: Problem) -> Iterator[tuple[Case, list[Broken]]]:
+    for case in cases_of(profile, problem):
+        yield case, check_case(case)
 
 
 @dataclass(slots=True)
@@ -146,8 +153,9 @@ class _Group:
 class _Merged:
     """Violations of all problems and passes; equal ones become one finding that names its lengths."""
 
-    def __init__(self, loaded: Loaded, remedies: Remedies) -> None:
+    def __init__(self, loaded: Loaded, remedies: Remedies, *, arch_given: bool) -> None:
         self.loaded = loaded
+        self.arch_given = arch_given  # on the command line, so that the file's line is not at fault
         self.remedies = remedies
         self.groups: dict[tuple[object, ...], _Group] = {}
         self.places: dict[tuple[object, ...], tuple[str, int, int]] = {}
@@ -162,8 +170,14 @@ class _Merged:
         group.indices[index] = None
         group.passes[case.pass_name] = None
 
+    @property
+    def codes(self) -> set[str]:
+        return {group.rule.code for group in self.groups.values()}
+
     def locate(self, field: str, index: int, pass_name: PassName) -> tuple[str, int, int]:
         """Only lengths of the file have a place per problem, so thousands of problems share most places."""
+        if field == "arch" and self.arch_given:
+            return ARCH_OPTION, 0, 0
         own = index if field.startswith("problem.") and not self.loaded.seq_lens else None
         key = (field, own, pass_name)
         if key not in self.places:

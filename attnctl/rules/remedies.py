@@ -22,6 +22,7 @@ Broken: TypeAlias = "tuple[Case, list[tuple[Rule, Violation]]]"
 Check: TypeAlias = Callable[[Profile, Problem], Iterable[Broken]]
 Locate: TypeAlias = Callable[[str], str]  # a field in the words of rules -> as the file has it
 
+ARCH_OPTION = "--arch"  # where the arch is not the file's
 MOST_TRIED = 500  # per profile: what thousands of problems offer is not read by anyone
 MOST_CODES = 3  # that a sentence names
 FURTHER = 3  # values that are followed from one fix
@@ -125,6 +126,8 @@ def with_fix(profile: Profile, problem: Problem, fix: Fix) -> tuple[Profile, Pro
     """Both after ``fix``, whose field is as the file has it; None where that is not one value of them."""
     head, *rest = parse_field(fix.field)
     update: dict[str, Any] | None = None
+    if head == ARCH_OPTION:
+        head = "arch"
     if head == "problem" and rest:
         problem = _changed_problem(profile, problem, str(rest[0]), fix.value)
         update = {}

@@ -160,3 +160,9 @@ def test_the_nearest_divisor_of_a_huge_number_is_not_searched_for_ever(check):
 
 def test_path_is_a_path(check):
     assert isinstance(check(toy(1024)).path, Path)
+
+
+def test_an_arch_of_the_command_line_is_not_the_files_fault(check):
+    (finding,) = check(toy(1024), arch="sm_80").findings
+    assert (finding.code, finding.line, finding.column, finding.field) == ("G303", 0, 0, "--arch")
+    assert finding.fix == "--arch sm_90 or sm_100"

@@ -120,7 +120,8 @@ def test_b23_head_dim_filled_with_the_length(check, family):
         ),
         (
             (
-                "family: fa4\narch: sm_90\npasses: [backward]\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
+                "family: fa4\narch: sm_90\npasses: [backward]\n"
+                "problem: {seq_len: 4096, num_heads_q: 8, head_dim: 128}\n"
                 "config: {backward: {tile_m: 96, tile_n: 128}}\n"
             ),
             "FA4-B015",
@@ -133,7 +134,8 @@ def test_b23_head_dim_filled_with_the_length(check, family):
         ),
         (
             (
-                "family: pallas_mgpu\narch: sm_90\nproblem: {seq_len: 1024, num_heads_q: 8, head_dim: 128, dtype: float16}\n"
+                "family: pallas_mgpu\narch: sm_90\n"
+                "problem: {seq_len: 1024, num_heads_q: 8, head_dim: 128, dtype: float16}\n"
                 "config: {block_q: 64, block_kv: 256, max_concurrent_steps: 2}\n"
             ),
             "PAL-H002",
