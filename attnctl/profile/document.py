@@ -43,6 +43,7 @@ class Document:
     start: Place = (1, 1)
     keys: dict[FieldPath, Place] = field(default_factory=dict)
     values: dict[FieldPath, Place] = field(default_factory=dict)
+    ends: dict[FieldPath, Place] = field(default_factory=dict)  # of values that end on their own: not of block style
     written: dict[FieldPath, str] = field(default_factory=dict)  # numbers as they stand in the file: 3.10
     ambiguous: dict[FieldPath, Ambiguous] = field(default_factory=dict)
     flawed: set[FieldPath] = field(default_factory=set)  # places that have a finding already
@@ -115,6 +116,7 @@ class _Open:
     key: str | None = None
     repeated: bool = False  # the value of a repeated key is read, and dropped
     dropped: bool = False  # this is such a value, or inside one
+    flow: bool = False  # written in brackets
 
 
 class _Reader:
@@ -126,7 +128,7 @@ class _Reader:
     def run(self, text: str) -> None:
         documents = 0
         for event in _events(text):
-            place = (event.start_mark.line + 1, event.start_mark.column + 1)
+            place = _place(event.start_mark)
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
@@ -135,7 +137,7 @@ class _Reader:
             elif isinstance(event, yaml.CollectionStartEvent):
                 self.begin(event, place)
             elif isinstance(event, yaml.CollectionEndEvent):
-                self.end()
+                self.end(event)
             elif isinstance(event, yaml.AliasEvent):
                 self.alias(event, place)
             elif isinstance(event, yaml.ScalarEvent):
@@ -206,12 +208,14 @@ class _Reader:
         self.note(path, place)
         self.refuse_decoration(event, path, place)
         items: list[Any] | dict[str, Any] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-        self.open.append(_Open(path, items, dropped=self.dropped()))
+        self.open.append(_Open(path, items, dropped=self.dropped(), flow=bool(event.flow_style)))
         if len(self.open) == 1:
             self.document.start = place
 
-    def end(self) -> None:
+    def end(self, event: Any) -> None:
         closed = self.open.pop()
+        if closed.flow and not closed.dropped:
+            self.document.ends.setdefault(closed.path, _place(event.end_mark))
         value = tuple(closed.items) if isinstance(closed.items, list) else closed.items
         self.add(value, self.document.values.get(closed.path, self.document.start))
 
@@ -230,6 +234,8 @@ class _Reader:
             return
         path = self.here()
         self.note(path, place)
+        if not self.dropped() and event.style not in ("|", ">"):
+            self.document.ends.setdefault(path, _place(event.end_mark))
         self.refuse_decoration(event, path, place)
         value: Any = event.value
         if not event.style and event.tag is None:
@@ -271,6 +277,10 @@ class _Reader:
             self.fault(files.tag, path, place, str(event.tag).replace("tag:yaml.org,2002:", "!!"))
 
 
+def _place(mark: Any) -> Place:
+    return mark.line + 1, mark.column + 1
+
+
 def _events(text: str) -> Iterator[Any]:
     events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
     return events
@@ -300,7 +310,7 @@ def _syntax(path: str, error: yaml.YAMLError, data: bytes) -> Finding:
     mark, context_mark = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     if context_mark and (mark is None or mark.index >= len(data)):
         mark = context_mark  # a bracket or quote that is never closed: where it opens, not the end of the file
-    place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    place = _place(mark) if mark else (1, 1)
     lines = _LINE_END.split(data.decode("utf-8-sig").rstrip("\r\n"))
     if place[0] > len(lines):
         place = (len(lines), len(lines[-1]))  # the end of the file, on a line that an editor shows

@@ -7,6 +7,7 @@ numbers that are not decimal (``0x80``, ``1_024``), dates, and numbers that no f
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from math import isfinite
@@ -132,16 +133,16 @@ def _numbers(text: str, base: int = 10) -> tuple[int | float, ...]:
 
 def spell(value: Any) -> str:
     """``value`` as a profile writes it: a spelling that every version of YAML reads alike."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, float):
         return _spell_float(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(spell(each) for each in value)}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {spell(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, str) and resolve(value) != value:
+        return f'"{value}"'
     return str(value)
 
 

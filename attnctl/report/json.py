@@ -8,8 +8,10 @@
     ``findings``).
 ``findings``
     ``code``, ``name``, ``severity`` (``error`` or ``warning``), ``path``, ``line`` and ``column`` (from 1; 0: the
-    whole file), ``field``, ``message``, ``why``, ``fix``, ``fixes`` (``field``, ``value``, ``price`` each),
-    ``problem``, ``lengths`` and ``pass`` (empty where the finding is about all of them).
+    whole file), ``field``, ``message``, ``why``, ``fix``, ``fixes`` (``field``, ``value``, ``price``, ``edit``
+    each), ``problem``, ``lengths`` and ``pass`` (empty where the finding is about all of them). An ``edit`` puts
+    ``text`` in the place of what stands from ``line`` and ``column`` up to ``end_line`` and ``end_column``; null: it is
+    not one change.
 ``summary``
     ``files``, ``problems``, ``errors``, ``warnings``.
 ``compiled``

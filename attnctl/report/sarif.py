@@ -1,8 +1,8 @@
 """SARIF 2.1.0, for code scanning and editors: results with their places, and the pages of the rules that were broken.
 
 Paths are relative to the folder in which attnctl ran (``%SRCROOT%``); a file outside of it has an absolute URI.
-``properties.fixes`` of a result holds what the JSON format calls ``fixes``. There are no SARIF ``fixes``: those replace
-text, and one value often stands for several.
+``fixes`` of a result are what an editor can apply: each replaces one value, or adds one. ``properties.fixes`` holds
+what the JSON format calls ``fixes``, which has those too that are no single edit.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from attnctl.report.text import body
 from attnctl.rules.finding import Finding
 from attnctl.rules.pages import markdown, page, paragraph, title
 from attnctl.rules.registry import AnyRule, all_rules
+from attnctl.rules.wording import fix_sentence
 
 if TYPE_CHECKING:
     from attnctl.rules.check import Report
@@ -73,14 +74,28 @@ def _descriptor(rule: AnyRule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
+    fixes = list(_fixes(finding))
     return {
         "ruleId": finding.code,
         "ruleIndex": rule_index,
         "level": str(finding.severity),
         "message": {"text": body(finding)},
         "locations": [_place(finding)],
+        **({"fixes": fixes} if fixes else {}),
         "properties": dict(_properties(finding)),
     }
+
+
+def _fixes(finding: Finding) -> Iterator[dict[str, Any]]:
+    for fix, edit in zip(finding.fixes, finding.edits, strict=False):
+        if edit is not None:
+            (line, column), (end_line, end_column) = edit.start, edit.end
+            region = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
+            change = {"deletedRegion": region, "insertedContent": {"text": edit.text}}
+            yield {
+                "description": {"text": one_line(fix_sentence((fix,)))},
+                "artifactChanges": [{"artifactLocation": _location(finding.path), "replacements": [change]}],
+            }
 
 
 def _place(finding: Finding) -> dict[str, Any]:
@@ -95,6 +110,7 @@ def _place(finding: Finding) -> dict[str, Any]:
 
 def _properties(finding: Finding) -> Iterator[tuple[str, Any]]:
     facts = finding.as_dict()
+    facts["fixes"] = [{name: fix[name] for name in ("field", "value", "price")} for fix in facts["fixes"]]
     yield from ((name, facts[name]) for name in ("fix", "fixes", "problem", "lengths", "pass") if facts[name])
 
 

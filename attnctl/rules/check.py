@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnctl.profile.edits import edit_for
 from attnctl.profile.load import Loaded, load
 from attnctl.profile.model import Profile
 from attnctl.profile.problems import cases_of, drafts_of, problems
@@ -214,6 +215,7 @@ class _Merged:
             why=rule.why,
             fix=fix_sentence(fixes, advice),
             fixes=fixes,
+            edits=tuple(edit_for(self.loaded.document, each.field, each.value) for each in fixes),
             problem=affected[0].slug if one and total > 1 else "",
             lengths=lengths,
             pass_name=passes[0] if len(passes) == 1 else "",

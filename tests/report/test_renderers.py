@@ -10,7 +10,7 @@ import pytest
 from attnctl.errors import UsageError
 from attnctl.report import get_renderer, renderer_names, summarize
 from attnctl.rules.check import Report
-from attnctl.rules.finding import Finding
+from attnctl.rules.finding import Edit, Finding
 from attnctl_kernels.rule import Fix, Severity
 
 RAGGED = Finding(
@@ -25,10 +25,11 @@ RAGGED = Finding(
     why="the dQ kernel gives each warp group whole tiles",
     fix="768 or 1024",
     fixes=(Fix("problem.seqlen_q", 768, "23.2 % fewer tokens"), Fix("problem.seqlen_q", 1024)),
+    edits=(Edit((6, 12), (6, 16), "768"), None),
     problem="dense-b1-s1000-h8-d128-bfloat16",
     pass_name="backward",
 )
-SPILLS = replace(RAGGED, code="PAL-H003", severity=Severity.WARNING, why="", fix="", fixes=())
+SPILLS = replace(RAGGED, code="PAL-H003", severity=Severity.WARNING, why="", fix="", fixes=(), edits=())
 
 
 def checked(path, findings=(), problem_count=0):
@@ -122,8 +123,13 @@ def test_json_is_the_documented_object():
         "why": "the dQ kernel gives each warp group whole tiles",
         "fix": "768 or 1024",
         "fixes": [
-            {"field": "problem.seqlen_q", "value": 768, "price": "23.2 % fewer tokens"},
-            {"field": "problem.seqlen_q", "value": 1024, "price": ""},
+            {
+                "field": "problem.seqlen_q",
+                "value": 768,
+                "price": "23.2 % fewer tokens",
+                "edit": {"line": 6, "column": 12, "end_line": 6, "end_column": 16, "text": "768"},
+            },
+            {"field": "problem.seqlen_q", "value": 1024, "price": "", "edit": None},
         ],
         "problem": "dense-b1-s1000-h8-d128-bfloat16",
         "lengths": [],

@@ -13,7 +13,7 @@ from sarif_kit.validate import validation_errors
 from attnctl._version import __version__
 from attnctl.report import get_renderer
 from attnctl.rules.check import Report, check_profile
-from attnctl.rules.finding import Finding
+from attnctl.rules.finding import Edit, Finding
 from attnctl.rules.registry import all_rules, find_rule
 from attnctl_kernels.rule import Fix, Severity
 
@@ -29,10 +29,11 @@ RAGGED = Finding(
     why="the dQ kernel gives each warp group whole tiles",
     fix="seq_len 768 or 1024",
     fixes=(Fix("problem.seq_len", 768, "23.2 % fewer tokens"), Fix("problem.seq_len", 1024)),
+    edits=(Edit((6, 12), (6, 16), "768"), None),
     pass_name="backward",
 )
 SPILLS = replace(
-    RAGGED, code="PAL-H003", name="registers-exceeded", severity=Severity.WARNING, why="", fix="", fixes=()
+    RAGGED, code="PAL-H003", name="registers-exceeded", severity=Severity.WARNING, why="", fix="", fixes=(), edits=()
 )
 
 
@@ -64,6 +65,22 @@ def test_a_result_has_place_level_message_and_fixes(tmp_path, monkeypatch):
                         "region": {"startLine": 6, "startColumn": 12},
                     },
                     "logicalLocations": [{"fullyQualifiedName": "problem.seq_len", "kind": "member"}],
+                }
+            ],
+            "fixes": [
+                {
+                    "description": {"text": "seq_len 768 (23.2 % fewer tokens)"},
+                    "artifactChanges": [
+                        {
+                            "artifactLocation": {"uri": "profiles/ranker%20one.yaml", "uriBaseId": "%SRCROOT%"},
+                            "replacements": [
+                                {
+                                    "deletedRegion": {"startLine": 6, "startColumn": 12, "endLine": 6, "endColumn": 16},
+                                    "insertedContent": {"text": "768"},
+                                }
+                            ],
+                        }
+                    ],
                 }
             ],
             "properties": {
