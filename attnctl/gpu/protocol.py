@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from attnctl_kernels.contract import Candidate, Compiled, Frozen, Outcome, Task
+from attnctl_kernels.contract import Candidate, Compiled, Frozen, Outcome, Span, Task
 
 PhaseName = Literal["start", "prepare", "compile", "first_call", "check", "timing", "finals"]
 CachePolicy = Literal["cold", "warm"]
@@ -142,6 +142,7 @@ class Result(Frozen):
     compiled: Compiled | None = None
     seconds: dict[str, float] = {}  # wall time per phase
     poisoned: bool = False  # sticky device error: this worker must be replaced
+    span: Span | None = None  # set by the worker that answered; None: it was lost
 
 
 class Ready(Frozen):

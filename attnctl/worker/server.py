@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from attnctl.gpu.protocol import Bye, Failed, Hello, Phase, PhaseName, Reply, Request
+from attnctl.gpu.protocol import Bye, CompileReply, Failed, Hello, Phase, PhaseName, Reply, Request, Result
 from attnctl.worker.channel import Channel
+from attnctl_kernels.contract import Span
 from attnctl_kernels.families import get_family
 
 FRAMEWORK_EXTRA = "tune"  # the optional dependency group that brings what every worker needs
@@ -45,7 +47,8 @@ class Server:
             if isinstance(request, Hello):
                 return self._hello(request)
             handler: Callable[..., Reply] = getattr(self._session, request.op)
-            return handler(request)
+            begun = time.time()
+            return _stamped(handler(request), begun)
         except ModuleNotFoundError as error:
             return Failed(reason=error.name or str(error), extra=self._extra)
         except Exception as error:  # noqa: BLE001 - not a candidate's fault: those are results
@@ -70,3 +73,13 @@ class Server:
 
     def _announce(self, phase: PhaseName, subject: str | None = None) -> None:
         self._channel.send(Phase(name=phase, subject=subject))
+
+
+def _stamped(reply: Reply, begun: float) -> Reply:
+    """When the worker was busy goes with what it found: a report draws the sweep's time line from it."""
+    lane: Literal["compile", "measure"] = "compile" if isinstance(reply, CompileReply) else "measure"
+    span = Span(lane=lane, worker=os.getpid(), begun=begun, ended=time.time())
+    if isinstance(reply, CompileReply):
+        compiled = reply.result.compiled and reply.result.compiled.model_copy(update={"span": span})
+        return CompileReply(result=reply.result.model_copy(update={"span": span, "compiled": compiled}))
+    return reply.model_copy(update={"span": span}) if isinstance(reply, Result) else reply

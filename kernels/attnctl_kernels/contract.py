@@ -312,6 +312,15 @@ class Family(ABC):
         return launcher
 
 
+class Span(Frozen):
+    """When a worker process was at something: Unix seconds."""
+
+    lane: Literal["compile", "measure"]
+    worker: int  # its process id
+    begun: float
+    ended: float
+
+
 class Compiled(Frozen):
     """What compiling a candidate told us."""
 
@@ -319,6 +328,7 @@ class Compiled(Frozen):
     binary: str | None = None  # hash of the device code, so that identical binaries are measured once
     resources: dict[str, int] = {}  # registers, local_bytes, smem_bytes, ... as the compiler reports them
     cached: bool = False  # it was on disk already; ``seconds`` is what finding it took
+    span: Span | None = None  # set by the compile worker; None: compiled where it was measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from attnctl.report._page.document import document
 from attnctl.report._page.heat import grid_of
 from attnctl.report._page.recall import recall
 from attnctl.report._page.rows import Row, as_csv, rows
+from attnctl.report._page.timeline import timeline
 from attnctl.report._page.why import contenders, why
 from attnctl.tune.journal import read
 from attnctl.tune.outcome import Status
@@ -84,6 +85,16 @@ def test_every_kind_of_failure_is_a_row_with_its_reason(tmp_path):
     reasons = {row.outcome: row.reason for row in rows(sweep) if row.reason == "because"}
     assert len(reasons) == 7
     assert not any(row.timed for row in rows(sweep) if row.reason == "because")
+
+
+def test_what_the_strategy_left_out_is_a_row_too(tmp_path):
+    found = records("window-8k-d64")
+    tried = [each for each in found if each["record"] == "outcome"]
+    finalists = [each["candidate"] for record in found if record["record"] == "finals" for each in record["contenders"]]
+    left_out = [each for each in tried if each["candidate"] not in finalists][:40]
+    sweep = recall(store(tmp_path / "guided.jsonl", [each for each in found if each not in left_out]))
+    assert sweep.whole
+    assert Counter(row.outcome for row in rows(sweep))["not_tried"] == 40
 
 
 def test_csv_and_json_hold_the_same(tmp_path):
@@ -159,3 +170,26 @@ def test_a_journal_of_an_unknown_family_is_refused(tmp_path):
     found[0]["task"]["family"] = "gone"
     with pytest.raises(AttnctlError, match="a family that is not installed"):
         gather([], [store(tmp_path / "gone.jsonl", found)])
+
+
+def test_the_time_line_has_a_lane_per_worker(tmp_path):
+    found = records("window-8k-d256")
+    outcomes = [each for each in found if each["record"] == "outcome"]
+    for number, record in enumerate(outcomes):
+        at = 1e9 + number
+        compiled = {"lane": "compile", "worker": 11 + number % 3, "begun": at, "ended": at + 2.5}
+        record["result"]["compiled"]["span"] = compiled
+        record["result"]["span"] = {"lane": "measure", "worker": 7, "begun": at + 3, "ended": at + 3.5}
+    figure, *_ = timeline(recall(store(tmp_path / "spans.jsonl", found)))
+    assert figure.title == "Time line of the screening"
+    assert figure.layout["yaxis"]["categoryarray"] == ["device", "compile 1", "compile 2", "compile 3"]
+    measured, compiled = figure.data
+    assert measured["base"] == [number + 3 for number in range(16)]
+    assert set(measured["y"]) == {"device"}
+    assert sum(compiled["x"]) == 16 * 2.5
+    assert "18.5 s of screening; the device was in use for 8.0 s" in figure.summary
+
+
+def test_a_journal_without_times_has_no_time_line():
+    titles = [figure.title for figure in timeline(recall(recorded("window-8k-d256")))]
+    assert titles == ["The measuring device, config by config", "The compile workers, config by config"]

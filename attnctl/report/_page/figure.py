@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from attnctl.report._page.rows import DROPPED, SLOWER, Row
+from attnctl.report._page.rows import DROPPED, SLOWER, UNTRIED, Row
 from attnctl.tune.decide import Verdict
 from attnctl_kernels.contract import Outcome
 
@@ -32,6 +32,7 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 # Short enough for a cell of a heat map.
 SHORT = {
     DROPPED: "rule",
+    UNTRIED: "·",
     SLOWER: "slow",
     str(Outcome.COMPILE_ERROR): "comp",
     str(Outcome.OUT_OF_RESOURCES): "res",

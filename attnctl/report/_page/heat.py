@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnctl.report._page.figure import LEGEND, SCALE, SHORT, VERMILION, Figure, axis, hover, spell, values
-from attnctl.report._page.rows import BLOCK, Row, parameter_names
+from attnctl.report._page.rows import BLOCK, UNTRIED, Row, parameter_names
 
 MOST_FACETS = 16
 COLOURBAR = {
@@ -159,10 +159,10 @@ def _summary(rows: Sequence[Row], grid: Grid) -> str:
     if not timed:
         return "Nothing here was timed."
     best = min(timed, key=lambda row: row.ratio or 0.0)
+    left_out = " A dot: not tried." if any(row.outcome == UNTRIED for row in rows) else ""
     where = f"{grid.down} {best.parameters.get(grid.down)}, {grid.across} {best.parameters.get(grid.across)}"
-    return (
-        f"{len(timed)} of {len(rows)} configs timed; the fastest here is {where} at {best.ratio:.3f} times the fastest."
-    )
+    counts = f"{len(timed)} of {len(rows)} configs timed"
+    return f"{counts}; the fastest here is {where} at {best.ratio:.3f} times the fastest.{left_out}"
 
 
 def _follows(rows: Sequence[Row], name: str, others: Sequence[str]) -> bool:

@@ -25,11 +25,11 @@ from attnctl.report._page.figure import Figure
 from attnctl.report._page.finals_figures import finals_figures
 from attnctl.report._page.heat import heat_maps
 from attnctl.report._page.recall import Recalled
-from attnctl.report._page.rows import Row
+from attnctl.report._page.rows import DROPPED, SLOWER, UNTRIED, Row
 from attnctl.report._page.spread import spreads
 from attnctl.report._page.timeline import timeline
 from attnctl.report._page.why import Table, contenders, why
-from attnctl_kernels.contract import Case
+from attnctl_kernels.contract import Case, Outcome
 from attnctl_kernels.families import get_family
 
 MOST_LISTED = 100  # rows of the table of all configs; CSV and JSON have the rest
@@ -137,13 +137,13 @@ def _sweep_section(sweep: Recalled, rows: Sequence[Row], name: str) -> Section:
     result = sweep.result
     roles = contenders(sweep, rows)
     maps = list(heat_maps(rows, roles.get("winner"), roles.get("default")))
-    tried = sum(row.outcome != "dropped" for row in rows)
+    tried = sum(row.outcome not in (DROPPED, UNTRIED) for row in rows)
     strong, *lines = _sweep.verdict(result)
     lines.append(f"{len(rows)} configs, {tried} tried, {sum(row.timed for row in rows)} timed.")
     if not sweep.whole:
         lines.append("The space of this sweep cannot be built again: what the rules dropped is not shown.")
     if not result.measured_all:
-        lines.append("The budget ended before all candidates were tried.")
+        lines.append("The sweep did not come to its end: it may have wanted to try more.")
     best = result.winner or (rows[0].candidate if rows else result.space.default)
     parts = (
         Section("Why this one", f"{name}-why", tables=(("", why(sweep, rows)),)),
@@ -194,7 +194,7 @@ def _reasons(rows: Sequence[Row]) -> Table:
     """Each kind of failure and each rule, with its count and one example."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        if row.outcome not in ("ok", "gave_up"):
+        if row.outcome not in (str(Outcome.OK), SLOWER, UNTRIED):
             found.setdefault((row.outcome, row.rule or row.reason), []).append(row)
     lines = [
         (kind, str(len(group)), group[0].reason or kind, group[0].config)

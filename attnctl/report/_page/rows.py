@@ -17,6 +17,7 @@ from attnctl_kernels.contract import Candidate, Outcome, Scalar
 
 BLOCK = "sparse_block"  # the one parameter that is none of the kernel's
 DROPPED = "dropped"  # by a rule, before anything was compiled: no outcome
+UNTRIED = "not_tried"  # left out by the strategy, or for lack of time
 SLOWER = "gave_up"  # ran and was right; timed no further when it was clearly slower
 
 
@@ -59,12 +60,18 @@ class Row:
 
 
 def rows(sweep: Recalled) -> list[Row]:
-    """Timed ones first, fastest first; then failures in the order of recording; then drops."""
+    """Timed ones first, fastest first; then failures in the order of recording; then what was left out; then drops."""
     ranking = ranked(list(sweep.result.outcomes))
     best_us = ranking[0].result.timing.median_us if ranking and ranking[0].result.timing else None
     tried = [_tried(sweep, each, best_us) for each in sweep.result.outcomes]
     tried.sort(key=lambda row: (row.median_us is None, row.outcome == SLOWER, row.median_us or 0.0))
-    return [*tried, *(_dropped(sweep, each) for each in sweep.result.space.drops)]
+    known = sweep.recorded.outcomes
+    untried = [each for each in sweep.result.space.candidates if each.key not in known]
+    return [
+        *tried,
+        *(Row(each, sweep.label(each), UNTRIED) for each in untried),
+        *(_dropped(sweep, each) for each in sweep.result.space.drops),
+    ]
 
 
 def _tried(sweep: Recalled, record: OutcomeRecord, best_us: float | None) -> Row:

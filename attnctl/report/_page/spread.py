@@ -13,6 +13,7 @@ from attnctl.report._page.figure import (
     LEGEND,
     ORANGE,
     SERIES,
+    SKY,
     SYMBOLS,
     VERMILION,
     Figure,
@@ -22,12 +23,12 @@ from attnctl.report._page.figure import (
     values,
 )
 from attnctl.report._page.heat import grid_of
-from attnctl.report._page.rows import DROPPED, SLOWER, Row, parameter_names
+from attnctl.report._page.rows import DROPPED, SLOWER, UNTRIED, Row, parameter_names
 from attnctl_kernels.contract import Outcome
 
 MOST_PARAMETERS = 8
 _LOG_ABOVE = 8  # times the fastest: a straight scale would flatten the good ones
-_COLOURS = {str(Outcome.OK): BLUE, SLOWER: ORANGE, DROPPED: GREY}
+_COLOURS = {str(Outcome.OK): BLUE, SLOWER: ORANGE, DROPPED: GREY, UNTRIED: SKY}
 
 
 def spreads(rows: Sequence[Row], names: dict[str, Row]) -> Iterator[Figure]:

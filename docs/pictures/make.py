@@ -1,0 +1,103 @@
+"""The terminal pictures of the README: what commands print, run for real in a terminal of their own.
+
+    python docs/pictures/make.py [NAME...]        run the commands, keep what they print, draw it
+    python docs/pictures/make.py --draw [NAME...] draw again what was kept
+
+A picture is two files beside this one: ``NAME.ansi``, the bytes that the command wrote to a pseudo-terminal, and
+``NAME.svg``, drawn from them by rich. `tune` and `bench` run kernels: they were recorded on the device that they
+name, `tune` without a tuned profile to start from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import io
+import os
+import pty
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ROWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    command: str
+    columns: int
+    anywhere: bool = True  # the same output on any machine
+
+
+PICTURES = {
+    "validate": Picture("attnctl validate docs/pictures/video.yaml", 110),
+    "show": Picture("attnctl show profiles/window-8k-d256.yaml", 80),
+    "tune": Picture("attnctl tune profiles/ranker-8k.yaml", 132, anywhere=False),
+    "bench": Picture("attnctl bench profiles/ranker-8k.yaml --against default", 110, anywhere=False),
+}
+
+
+def recorded(picture: Picture) -> str:
+    """What the command writes to a terminal of that width; its progress and messages, on stderr, are left out."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, picture.columns, 0, 0))
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")},
+        "TERM": "xterm-256color",
+        "COLUMNS": str(picture.columns),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")]),
+    }
+    command = [sys.executable, "-m", *shlex.split(picture.command)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE
+    ) as process:
+        os.close(follower)
+        output = b"".join(iter(lambda: _read(leader), b""))
+        errors = process.stderr.read() if process.stderr else b""
+    os.close(leader)
+    if process.returncode not in (0, 1):  # 1: findings, which a picture may be about
+        sys.exit(f"{picture.command}: exit code {process.returncode}\n{errors.decode(errors='replace')}")
+    return output.decode().replace("\r\n", "\n")
+
+
+def _read(leader: int) -> bytes:
+    try:
+        return os.read(leader, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def drawn(picture: Picture, output: str) -> str:
+    """The terminal as SVG."""
+    from rich.console import Console  # noqa: PLC0415 - recording needs no rich
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(record=True, width=picture.columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
+    console.print(Text.assemble(("$ ", "bold green"), (picture.command, "bold")))
+    console.print(Text.from_ansi(output), soft_wrap=False)
+    return console.export_svg(title="attnctl", unique_id=picture.command.split()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
+    parser.add_argument("--draw", action="store_true", help="draw what was kept")
+    parser.add_argument("--folder", type=Path, default=HERE, help="where the files go")
+    arguments = parser.parse_args()
+    for name in arguments.names or PICTURES:
+        picture, kept = PICTURES[name], arguments.folder / f"{name}.ansi"
+        if not arguments.draw:
+            kept.write_text(recorded(picture), encoding="utf-8")
+        (arguments.folder / f"{name}.svg").write_text(
+            drawn(picture, kept.read_text(encoding="utf-8")), encoding="utf-8"
+        )
+
+
+if __name__ == "__main__":
+    main()
