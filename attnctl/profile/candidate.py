@@ -37,4 +37,5 @@ def default_candidate(case: Case, sparse_block: SparseBlock | None) -> Candidate
 
 def profile_candidate(case: Case) -> Candidate:
     """The profile's own config, completed by the kernel's default."""
-    return Candidate(config=dict(case.config), sparse_block=case.sparse_block)
+    config = get_family(case.family).of_pass(case.config, case.pass_name)
+    return Candidate(config=config, sparse_block=case.sparse_block)

@@ -10,7 +10,7 @@ from typing import Any
 
 from attnctl.errors import UsageError
 from attnctl.profile.candidate import case_of, default_candidate, errors, profile_candidate
-from attnctl_kernels.contract import Candidate, Case, Family, Scalar, SparseBlock, fingerprint
+from attnctl_kernels.contract import Candidate, Case, Family, SparseBlock, fingerprint
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Rule, Violation
 
@@ -99,7 +99,7 @@ def build(
 
 def _refuse_what_cannot_run(case: Case, family: Family, values: Mapping[str, Sequence[Any]]) -> None:
     searched = {name: listed[0] for name, listed in values.items() if name != _BLOCK and listed}
-    ignored = family.cannot_run(replace(case, config={**case.config, **searched}))
+    ignored = family.cannot_run(replace(case, config={**family.of_pass(case.config, case.pass_name), **searched}))
     if ignored:
         raise UsageError(
             f"{family.name} cannot be tuned as written: {ignored}", "remove it, or measure without attnctl"
@@ -125,8 +125,9 @@ def _product(
 ) -> Iterator[Candidate]:
     blocks = (sparse_block,) if sparse_block else values.pop(_BLOCK, (None,))
     values.pop(_BLOCK, None)
+    own = family.of_pass(case.config, case.pass_name)
     for chosen in itertools.product(*values.values()):
-        config: dict[str, Scalar] = {**case.config, **dict(zip(values, chosen, strict=True))}
+        config = {**own, **dict(zip(values, chosen, strict=True))}
         for block in blocks:
             its_block = block or family.sparse_block(case.problem, case.pass_name, config)
             yield Candidate(config=config, sparse_block=its_block)

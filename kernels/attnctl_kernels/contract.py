@@ -262,6 +262,10 @@ class Family(ABC):
     def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
         """Parameter name -> values to try. ``sparse_block`` may be one of the names, with (q, kv) pairs."""
 
+    def of_pass(self, config: Config, pass_name: PassName) -> dict[str, Scalar]:
+        """What of a profile's ``config`` one pass goes by, under the names that the space has for it."""
+        return dict(config)
+
     def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
         """The sparse block that ``config`` runs at when the profile leaves it out; None: not block sparse."""
         return None

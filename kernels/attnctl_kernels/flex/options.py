@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from attnctl_kernels.arch import ARCHES
-from attnctl_kernels.contract import Case, SparseBlock
+from attnctl_kernels.contract import Case, Config, PassName, Scalar, SparseBlock
 from attnctl_kernels.flex import tiles
 
 Kernel = Literal["triton", "decode", "flash", "cpu", "mps", "eager"]
 PREFIX = {"forward": "fwd_", "backward": "bwd_"}
+
+FORWARD_TILE = ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps")
+BACKWARD_TILE = ("BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2", "num_stages", "num_warps")
+_SWITCHES = {  # with what `flex_attention` sets where its caller does not
+    "BACKEND": "AUTO",
+    "PRESCALE_QK": False,
+    "ROWS_GUARANTEED_SAFE": False,
+    "BLOCKS_ARE_CONTIGUOUS": False,
+    "WRITE_DQ": True,
+}
+_PLAIN = (*dict.fromkeys((*FORWARD_TILE, *BACKWARD_TILE)), *_SWITCHES, "FORCE_USE_FLEX_ATTENTION", "USE_TMA")
+_PREFIXED = (*(f"fwd_{name}" for name in FORWARD_TILE), *(f"bwd_{name}" for name in BACKWARD_TILE))
+KERNEL_OPTIONS = (*_PLAIN, *_PREFIXED)
+
+
+def kernel_options(config: Config, device_type: str) -> dict[str, Any]:
+    """What `flex_attention` hands to the compiler for ``config``; the log-sum-exp is written as it is in training."""
+    given = {name: value for name, value in config.items() if name in KERNEL_OPTIONS and value is not None}
+    wants_lse = device_type != "cpu" and config.get("return_lse") is not False
+    return {**_SWITCHES, **given, "OUTPUT_LOGSUMEXP": wants_lse, "OUTPUT_MAX": False}
+
+
+def of_pass(config: Config, pass_name: PassName) -> dict[str, Scalar]:
+    """The options of one pass under their plain names: a prefixed form wins. Tiles of the other pass are left out."""
+    own = FORWARD_TILE if pass_name == "forward" else BACKWARD_TILE  # noqa: S105 - not a password
+    others = {*FORWARD_TILE, *BACKWARD_TILE, *_PREFIXED}.difference(own)
+    chosen = {name: config.get(PREFIX[pass_name] + name, config.get(name)) for name in own}
+    return {
+        **{name: value for name, value in chosen.items() if value is not None},
+        **{name: value for name, value in config.items() if name not in own and name not in others},
+    }
 
 
 def is_forward(case: Case) -> bool:
@@ -99,8 +130,7 @@ def forward_tile(case: Case) -> tiles.ForwardTile | None:
     if case.arch not in ARCHES or kernel(case) != "triton" or not is_forward(case):
         return None
     own = tiles.forward_default(case.problem, case.arch, case.version)
-    names = ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps")
-    return tiles.ForwardTile(*(option(case, name) or value for name, value in zip(names, own, strict=True)))
+    return tiles.ForwardTile(*(option(case, name) or value for name, value in zip(FORWARD_TILE, own, strict=True)))
 
 
 def backward_tile(case: Case) -> tiles.BackwardTile | None:
@@ -108,5 +138,4 @@ def backward_tile(case: Case) -> tiles.BackwardTile | None:
     if case.arch not in ARCHES or kernel(case) != "triton" or is_forward(case):
         return None
     own = tiles.backward_default(case.problem, case.arch, case.version)
-    names = ("BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2", "num_stages", "num_warps")
-    return tiles.BackwardTile(*(option(case, name) or value for name, value in zip(names, own, strict=True)))
+    return tiles.BackwardTile(*(option(case, name) or value for name, value in zip(BACKWARD_TILE, own, strict=True)))

@@ -1,0 +1,82 @@
+"""The real kernels on a real GPU, through the checks of a worker: NaN in outputs and unseen keys, races, references."""
+
+import os
+
+import pytest
+from flex_runs import MASKS, compiled, make_problem, make_work
+
+from attnctl_kernels.contract import Mask
+
+torch = pytest.importorskip("torch")
+launch = pytest.importorskip("attnctl_kernels.flex.launch")
+
+from attnctl.worker.check import Checker  # noqa: E402 - needs torch
+from attnctl.worker.devices import open_device  # noqa: E402
+from attnctl.worker.setup import Setup  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")]
+ARCH = "sm_{}{}".format(*torch.cuda.get_device_capability()) if torch.cuda.is_available() else "sm_90"
+
+SMALL = {"forward": {"BLOCK_M": 64, "BLOCK_N": 64}, "backward": {}}
+HISTORY = Mask(pattern="history_candidate", history_len=1100)
+LISTED = Mask(pattern="blocks", block_size=(128, 128), rows=((0,), (0, 5), (5,), (), (2, 5), (2,), (0, 2), (7,)))
+
+
+def work(pass_name):
+    for name, mask in MASKS.items():  # 500 tokens: no tile divides them
+        yield name, make_work(make_problem(mask=mask), pass_name, arch=ARCH, **SMALL[pass_name])
+    for seqlen_q in (300, 777):  # 777 queries on 500 keys: the first 277 see nothing, unless a prefix lets them
+        for name in ("causal", "window", "causal ragged documents", "prefix"):
+            problem = make_problem(seqlen_q, 500, mask=MASKS[name])
+            yield f"{name}, {seqlen_q} on 500", make_work(problem, pass_name, arch=ARCH, **SMALL[pass_name])
+    for dtype in ("float16", "bfloat16"):
+        for head_dim in (64, 128):
+            problem = make_problem(1536, head_dim=head_dim, dtype=dtype, mask=HISTORY, batch_size=1)
+            yield f"{dtype}, head_dim {head_dim}", make_work(problem, pass_name, arch=ARCH)
+    yield "4 heads on 1", make_work(make_problem(heads=4, heads_kv=1), pass_name, arch=ARCH)
+    yield "6 heads on 2", make_work(make_problem(heads=6, heads_kv=2), pass_name, arch=ARCH)
+    yield "listed blocks", make_work(make_problem(1024, mask=LISTED), pass_name, arch=ARCH)
+    yield "softmax_scale", make_work(make_problem(softmax_scale=0.25), pass_name, arch=ARCH)
+    yield "head_dim 96, values of 64", make_work(make_problem(head_dim=96, head_dim_v=64), pass_name, arch=ARCH)
+    yield "blocks of 256", make_work(make_problem(1024, mask=HISTORY), pass_name, arch=ARCH, block=(256, 256))
+    if pass_name == "forward":
+        yield "decoding", make_work(make_problem(16, 1000), pass_name, arch=ARCH)
+        yield "blocks of 64", make_work(make_problem(1000), pass_name, arch=ARCH, block=(64, 64), **SMALL[pass_name])
+
+
+WORK = {f"{pass_name}: {name}": each for pass_name in ("forward", "backward") for name, each in work(pass_name)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(request, tmp_path_factory):
+    """The kernels of the chosen tests, compiled on all cores before the first one runs."""
+    folder = tmp_path_factory.mktemp("cache")
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    chosen = [WORK[spec.params["name"]] for spec in specs if spec and spec.params.get("name") in WORK]
+    if chosen:
+        compiled(chosen, folder, processes=min(16, os.cpu_count() or 1, len(chosen)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNCTL_CACHE_DIR", str(folder))
+        yield
+
+
+@pytest.fixture(scope="module")
+def device():
+    opened = open_device("torch", "cuda:0")
+    opened.use()
+    return opened
+
+
+def checked(device, task, candidate):
+    """The worker's checks; raises if any fails."""
+    setup = Setup(task, device)
+    checker = Checker(setup, setup.bind(launch.LAUNCHER, candidate))
+    checker.first_run()
+    return checker.check(candidate.sparse_block)
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_right_by_all_checks_of_a_worker(device, name):
+    check = checked(device, *WORK[name])
+    expected = {"dq", "dk", "dv"} if name.startswith("backward") else {"out", "lse"}
+    assert set(check.error) == expected
