@@ -119,7 +119,7 @@ def _enter(plan: Plan, name: str, candidate: Candidate) -> None:
 
 def _invite(plan: Plan, name: str, family: Family, environment: Environment) -> None:
     case = plan.case
-    arch = (case.arch or environment.arch) if family.arches else None
+    arch = case.arch or environment.arch
     if case.pass_name not in family.passes:
         plan.barred[name] = f"has no {case.pass_name} pass"
     elif family.arches and arch not in family.arches:

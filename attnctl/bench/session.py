@@ -52,7 +52,7 @@ def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
         state_dir=state_dir(),
         band=_band(loaded, profile) if options.gate else None,
     )
-    hello = Hello(family=family.name, arch=profile.arch, device=device_of(family, options.device))
+    hello = Hello(family=family.name, arch=profile.arch, device=device_of(profile, options.device))
     with Measurer(hello, settings.deadlines, settings.state_dir, on_wait=say) as measurer:
         check_device(loaded.path, profile, measurer.environment, say)
         for plan in plans(loaded, measurer.environment, options.against, options.tuned):

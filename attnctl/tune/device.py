@@ -8,15 +8,15 @@ from pathlib import Path
 from attnctl.errors import Unavailable
 from attnctl.gpu.protocol import Environment
 from attnctl.profile.model import Profile
-from attnctl_kernels.contract import Family
+from attnctl_kernels.families import get_family
 
 CPU = "cpu"
 FIRST_GPU = "cuda:0"
 
 
-def device_of(family: Family, wanted: str | None) -> str:
-    """What the user names, or else what the family runs on."""
-    return wanted or (FIRST_GPU if family.arches else CPU)
+def device_of(profile: Profile, wanted: str | None) -> str:
+    """What the user names, or else what the profile is for: a GPU if it names an arch, or its family needs one."""
+    return wanted or (FIRST_GPU if profile.arch or get_family(profile.family).arches else CPU)
 
 
 def check_device(path: Path, profile: Profile, environment: Environment, say: Callable[[str], None]) -> None:

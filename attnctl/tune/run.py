@@ -89,7 +89,7 @@ class Tuning:
 
     @property
     def device(self) -> str:
-        return device_of(self._family, self.options.device)
+        return device_of(self._profile, self.options.device)
 
     def spaces(self) -> list[Space]:
         """What would be measured, with the profile's own config as the incumbent: no device is asked."""

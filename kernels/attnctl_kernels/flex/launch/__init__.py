@@ -16,7 +16,7 @@ from importlib import metadata, util
 import torch
 from torch import Tensor
 
-from attnctl_kernels.contract import Candidate, Compiled, Inputs, OutOfResources, Task
+from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, OutOfResources, Task
 from attnctl_kernels.flex.launch.block_mask import FlexMask, flex_mask
 from attnctl_kernels.flex.launch.cubins import compile_kernels
 from attnctl_kernels.flex.launch.graph import OPERANDS, by_head
@@ -125,6 +125,8 @@ class FlexLauncher:
 
     def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> FlexCall:
         mask, device = _mask(task, candidate), inputs.q.device
+        if (task.arch is None) != (device.type == "cpu"):
+            raise CompileError(f"a call for {task.arch or 'the CPU'} is not one for {device}: `arch` decides")
         code, _ = generated(task, candidate, mask, device)
         module = Module(code, device)
         operands = [getattr(inputs, name) for name in OPERANDS[task.pass_name]]
