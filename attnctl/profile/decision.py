@@ -64,7 +64,7 @@ def decide(loaded: Loaded, task: Task, *, device_name: str | None = None, tuned_
         UsageError: no config is allowed at these lengths, or a folder that is named is not there.
         AttnctlError: a tuned profile is damaged.
     """
-    here = Here.of(get_family(task.family), device_name)
+    here = Here.of(get_family(task.family), task.arch, device_name)
     search = _Search(loaded, task, case_for(loaded, task), here, roots(loaded.path, tuned_dir))
     if here.device_name is None:
         return search.untuned(here.how)

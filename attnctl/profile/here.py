@@ -23,9 +23,9 @@ class Here:
     local: bool
 
     @classmethod
-    def of(cls, family: Family, asked: str | None) -> Self:
-        """``asked`` is any spelling of a device's name; None: the device that ``family`` runs on here."""
-        present = gpu_names() if family.arches else (cpu_name(),)
+    def of(cls, family: Family, arch: str | None, asked: str | None) -> Self:
+        """``asked`` is any spelling of a device's name; None: the device here that ``family`` runs on for ``arch``."""
+        present = gpu_names() if family.on_gpu(arch) else (cpu_name(),)
         if asked is not None:
             slug = device_slug(asked)
             local = slug in present

@@ -15,8 +15,8 @@ FIRST_GPU = "cuda:0"
 
 
 def device_of(profile: Profile, wanted: str | None) -> str:
-    """What the user names, or else what the profile is for: a GPU if it names an arch, or its family needs one."""
-    return wanted or (FIRST_GPU if profile.arch or get_family(profile.family).arches else CPU)
+    """What the user names, or else what the profile is for."""
+    return wanted or (FIRST_GPU if get_family(profile.family).on_gpu(profile.arch) else CPU)
 
 
 def check_device(path: Path, profile: Profile, environment: Environment, say: Callable[[str], None]) -> None:

@@ -274,6 +274,10 @@ class Family(ABC):
         """What ``case`` takes of shared memory, registers, ...; empty where there is no model."""
         return ()
 
+    def on_gpu(self, arch: str | None) -> bool:
+        """Whether a profile with this ``arch`` is one for a GPU."""
+        return arch is not None or bool(self.arches)
+
     def grid(self, case: Case) -> int | None:
         """Thread blocks that the kernel launches; None where that is not known. Small grids measure noisily."""
         return None
