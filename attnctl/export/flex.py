@@ -8,15 +8,10 @@ from attnctl.errors import UsageError
 from attnctl.export import Export, _mask_mod
 from attnctl.export._code import heading, table
 from attnctl.profile.decision import Decision
-from attnctl_kernels.flex.options import PREFIX
-from attnctl_kernels.flex.spec import FlexConfig
+from attnctl_kernels.flex.options import KERNEL_OPTIONS, PREFIX
 
 FAMILIES = ("flex",)
 SUFFIX = ".py"
-
-_LAST_OPTION = "USE_TMA"  # the model holds kernel_options first; OUTPUT_* are set by FlexAttention itself
-_NAMES = tuple(FlexConfig.model_fields)
-KERNEL_OPTIONS = frozenset(_NAMES[: _NAMES.index(_LAST_OPTION) + 1])
 
 _CALL = '''
 @lru_cache(maxsize=16)

@@ -96,8 +96,8 @@ def _interface(facts: SimpleNamespace) -> type[Any]:
 
 @contextmanager
 def _active_driver(facts: SimpleNamespace) -> Iterator[None]:
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - not on a machine that runs on the CPU alone
+    from triton.runtime import driver  # noqa: PLC0415
 
     target = GPUTarget("cuda", 10 * facts.major + facts.minor, _WARP)
     before = driver._active  # noqa: SLF001 - there is no public way to put it back
