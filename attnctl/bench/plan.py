@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from attnctl_kernels.families import family_names, get_family
 
 TUNED, PROFILE = "tuned", "profile"  # names of the first row
 DEFAULT, INCUMBENT = "default", "incumbent"
+BASE = "base"  # what was on disk at another commit
+
+BaseConfig = Callable[[Task, Environment], Candidate | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,11 @@ def check_against(against: Sequence[str], family: str) -> None:
 
 
 def plans(
-    loaded: Loaded, environment: Environment, against: Sequence[str], tuned_root: Path | None = None
+    loaded: Loaded,
+    environment: Environment,
+    against: Sequence[str],
+    tuned_root: Path | None = None,
+    base: BaseConfig | None = None,
 ) -> Iterator[Plan]:
     """One per problem and pass, in the profile's order."""
     assert loaded.profile is not None
@@ -76,6 +83,8 @@ def plans(
             raise UsageError(f"{loaded.path}: cannot be measured as written: {ignored}")
         fixed = loaded.profile.sparse_block_of(task.pass_name)
         plan = _on_disk(loaded, task, case, environment, tuned_root)
+        if base and (then := base(task, environment)):
+            _enter(plan, BASE, then)
         for name in dict.fromkeys(against):
             if name == DEFAULT:
                 _enter(plan, name, default_candidate(case, fixed))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from attnctl.bench.gate import GateVerdict
 from attnctl.bench.measured import Measured, Visit
 from attnctl.bench.medians import compare_alternating, process_medians
-from attnctl.bench.plan import Plan
-from attnctl.bench.result import Latency, Match, Row
+from attnctl.bench.plan import BASE, Plan
+from attnctl.bench.result import Gated, Latency, Match, Row
 from attnctl.bench.settings import Settings
 from attnctl.gpu.protocol import Cycle, Environment
 from attnctl.profile.candidate import case_of
@@ -45,6 +46,23 @@ def unmeasured(plan: Plan, profile: str, environment: Environment, settings: Set
         cache=settings.cache,
         rows=tuple(sorted(_not_run(plan), key=lambda row: row.name != plan.head)),
         notes=tuple(plan.notes),
+    )
+
+
+def unchanged(plan: Plan, profile: str, environment: Environment, settings: Settings) -> Match:
+    """The config on disk is the one of the base, or the base had none: there is nothing that could have regressed."""
+    reason = "the same config as there" if BASE in plan.same else "there is no such problem there"
+    if BASE in plan.barred:
+        reason = f"the config there {plan.barred[BASE]}"
+    return Match(
+        profile=profile,
+        problem=plan.task.problem.slug,
+        pass_name=plan.task.pass_name,
+        device_name=environment.device_name,
+        cache=settings.cache,
+        rows=(Row(plan.head, plan.task.family, plan.contenders[plan.head], note="not measured"), *_not_run(plan)),
+        notes=tuple(plan.notes),
+        gate=(Gated(BASE, settings.band or 0.0, GateVerdict.PASS, reason),),
     )
 
 

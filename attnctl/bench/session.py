@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnctl.bench.gate import parse_band
-from attnctl.bench.plan import check_against, plans
+from attnctl.bench.plan import BASE, BaseConfig, check_against, plans
 from attnctl.bench.result import Match
+from attnctl.bench.rows import unchanged
 from attnctl.bench.run import Say, run
 from attnctl.bench.settings import Settings
 from attnctl.errors import UsageError
@@ -31,6 +32,7 @@ class Options:
     cache: CachePolicy
     device: str | None = None  # "cpu", "cuda:0"; None: what the family runs on
     tuned: Path | None = None  # where tuned profiles are; None: beside the profile
+    base: BaseConfig | None = None  # what to compare with besides ``against``; only what differs from it is measured
 
 
 def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
@@ -55,9 +57,12 @@ def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
     hello = Hello(family=family.name, arch=profile.arch, device=device_of(profile, options.device))
     with Measurer(hello, settings.deadlines, settings.state_dir, on_wait=say) as measurer:
         check_device(loaded.path, profile, measurer.environment, say)
-        for plan in plans(loaded, measurer.environment, options.against, options.tuned):
+        for plan in plans(loaded, measurer.environment, options.against, options.tuned, options.base):
             say(f"{loaded.path}: {plan.task.problem.slug} {plan.task.pass_name}")
-            yield run(plan, str(loaded.path), measurer, settings, say)
+            if options.base and plan.head in plan.contenders and BASE not in plan.contenders and not options.against:
+                yield unchanged(plan, str(loaded.path), measurer.environment, settings)
+            else:
+                yield run(plan, str(loaded.path), measurer, settings, say)
 
 
 def _band(loaded: Loaded, profile: Profile) -> float:

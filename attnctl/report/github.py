@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def render(reports: Sequence[Report], out: TextIO) -> None:
     for report in reports:
         out.writelines(command(finding) + "\n" for finding in report.findings)
-        path = _property(str(report.path))
-        out.writelines(f"::notice file={path}::{_data(each)}\n" for each in map(one_line, _compiled.lines(report)))
+        path = as_property(str(report.path))
+        out.writelines(f"::notice file={path}::{as_data(each)}\n" for each in map(one_line, _compiled.lines(report)))
 
 
 def command(finding: Finding) -> str:
@@ -26,13 +26,13 @@ def command(finding: Finding) -> str:
     if finding.line:
         properties |= {"line": str(finding.line), "col": str(finding.column)}
     properties["title"] = f"{finding.code} {finding.name}"
-    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{finding.severity} {listed}::{_data(body(finding))}"
+    listed = ",".join(f"{name}={as_property(value)}" for name, value in properties.items())
+    return f"::{finding.severity} {listed}::{as_data(body(finding))}"
 
 
-def _data(text: str) -> str:
+def as_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def as_property(text: str) -> str:
+    return as_data(text).replace(":", "%3A").replace(",", "%2C")

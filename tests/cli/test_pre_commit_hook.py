@@ -13,8 +13,16 @@ MANIFEST = Path(__file__).parents[2] / ".pre-commit-hooks.yaml"
 
 @pytest.fixture
 def hook():
-    (only,) = load_manifest(MANIFEST)
-    return only
+    return load_manifest(MANIFEST)[0]
+
+
+def test_the_gate_hook_checks_everything_and_measures_nothing(attnctl, write):
+    gate = load_manifest(MANIFEST)[1]
+    assert (gate["id"], gate["pass_filenames"]) == ("attnctl-gate", False)
+    write("profiles/a.yaml", S4)
+    done = attnctl(*shlex.split(gate["entry"])[1:], *gate["args"])
+    assert done.returncode == 1
+    assert "profiles/a.yaml:6:12: error PAL-B003 " in done.stdout
 
 
 def test_the_hook_is_installed_with_the_package(hook):
