@@ -20,9 +20,10 @@ from attnctl.gate.base import Base
 from attnctl.gpu.names import gpu_names
 from attnctl.gpu.protocol import Environment
 from attnctl.profile.load import Loaded, load
+from attnctl.profile.model import Profile
 from attnctl.rules.check import check_loaded
 from attnctl.rules.finding import Finding
-from attnctl_kernels.contract import Candidate, Family, Task
+from attnctl_kernels.contract import Candidate, Task
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Severity
 
@@ -98,7 +99,7 @@ def _one(path: Path, options: GateOptions, base: Base | None, say: Say) -> Gated
     if any(each.severity is Severity.ERROR and each.code != tuned_files.CODE for each in gated.findings):
         gated.not_measured = "the profile breaks rules"
     else:
-        gated.not_measured = _why_not(get_family(loaded.profile.family), options)
+        gated.not_measured = _why_not(loaded.profile, options)
     if not gated.not_measured:
         try:
             gated.matches += matches(loaded, _bench_options(loaded, options, base), say)
@@ -107,22 +108,19 @@ def _one(path: Path, options: GateOptions, base: Base | None, say: Say) -> Gated
     return gated
 
 
-def _why_not(family: Family, options: GateOptions) -> str:
+def _why_not(profile: Profile, options: GateOptions) -> str:
     """Why nothing is measured; empty: it is."""
+    family = get_family(profile.family)
     if options.measure is Measure.NEVER:
         return "measuring is switched off"
     if not family.tunable:
         return f"{family.name} has rules only"
-    return "" if options.measure is Measure.ALWAYS else _obstacle(family)
-
-
-def _obstacle(family: Family) -> str:
-    if not family.arches:
+    if options.measure is Measure.ALWAYS:
+        return ""
+    if not family.on_gpu(profile.arch):
         return f"{family.name} needs no GPU: --measure always measures it on this CPU"
-    if not gpu_names():
-        return "no GPU is here"
     absent = extras.missing(family.extra)
-    return f"{', '.join(absent)} not installed" if absent else ""
+    return "no GPU is here" if not gpu_names() else f"{', '.join(absent)} not installed" if absent else ""
 
 
 def _bench_options(loaded: Loaded, options: GateOptions, base: Base | None) -> Options:

@@ -47,7 +47,7 @@ def orphans(folder: Path) -> Iterator[Finding]:
 def _stale(loaded: Loaded, path: Path, tuned: Tuned) -> Iterator[Finding]:
     assert loaded.profile is not None
     device_name = path.parent.name
-    here = Here.of(get_family(loaded.profile.family), device_name)
+    here = Here.of(get_family(loaded.profile.family), loaded.profile.arch, device_name)
     versions = here.versions(tuned.entries.values())
     for task in tasks(loaded.profile):
         key = entry_key(task, loaded.profile.sparse_block_of(task.pass_name))
