@@ -39,7 +39,7 @@ def completed(family, problem, pass_name, arch, written, *, sparse_block=None, *
 
 @pytest.mark.parametrize(
     ("block_q", "block_kv", "smem_bytes", "registers"),
-    [(64, 128, 164440, 160), (128, 128, 197720, 320), (64, 256, 295512, 256)],
+    [(64, 128, 167000, 160), (128, 128, 199768, 320), (64, 256, 298072, 256)],
 )
 def test_forward_resources(block_q, block_kv, smem_bytes, registers):
     config = {"block_q": block_q, "block_kv": block_kv, "max_concurrent_steps": 2, "compute_wgs_bwd": 1}
@@ -51,9 +51,9 @@ def test_forward_resources(block_q, block_kv, smem_bytes, registers):
 @pytest.mark.parametrize(
     ("blocks", "wgs", "dq_bytes", "dkv_bytes"),
     [
-        ((64, 64, 64, 64), 2, 132096, 132096),
-        ((128, 64, 128, 64), 1, 132096, 165888),
-        ((128, 128, 128, 128), 2, 264192, 264192),
+        ((64, 64, 64, 64), 2, 133232, 133232),
+        ((128, 64, 128, 64), 1, 133200, 165984),
+        ((128, 128, 128, 128), 2, 264304, 264304),
     ],
 )
 def test_backward_shared_memory(blocks, wgs, dq_bytes, dkv_bytes):
@@ -82,7 +82,7 @@ def test_a_ring_is_never_longer_than_the_tiles_that_it_serves():
 def test_ranker_shares_the_rules_and_adds_its_own():
     shared = {rule.code: rule for rule in get_family("pallas_mgpu").rules()}
     ranker = {rule.code: rule for rule in get_family("ranker_fa3").rules()}
-    assert ranker.keys() - shared.keys() == {"PAL-F011", "PAL-N001", "PAL-N002", "PAL-N003", "PAL-N004", "PAL-N005"}
+    assert ranker.keys() - shared.keys() == {"PAL-F011", *(f"PAL-N00{number}" for number in range(1, 8))}
     assert all(ranker[code] is rule for code, rule in shared.items())
 
 

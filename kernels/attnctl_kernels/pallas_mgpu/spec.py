@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
-from attnctl_kernels.pallas_mgpu.resources import KERNELS, SMEM_LIMIT
+from attnctl_kernels.contract import Case, Family, PassName, Problem, Resource, Scalar, SparseBlock
+from attnctl_kernels.pallas_mgpu.resources import FORWARD_WGS, SMEM_LIMIT, kernels
+
+BLOCKS = (64, 128, 192, 256)
 
 
 class TuningConfig(BaseModel):
@@ -30,15 +32,15 @@ class TuningConfig(BaseModel):
 
 
 class PallasMgpu(Family):
-    """Rules only: attnctl does not launch this kernel yet."""
+    """Dense and causal attention, and the gradient of the dense one."""
 
     name: ClassVar[str] = "pallas_mgpu"
     title: ClassVar[str] = "JAX Pallas Mosaic GPU attention (FlashAttention-3 for Hopper)"
+    versions: ClassVar[tuple[str, ...]] = ("0.10.2", "0.11.2")  # of jax; the rules are the same for both
     arches: ClassVar[tuple[str, ...]] = ("sm_90",)
     passes: ClassVar[tuple[PassName, ...]] = ("forward", "backward")
     flat_config: ClassVar[bool] = True
     extra: ClassVar[str] = "jax"
-    tunable: ClassVar[bool] = False
 
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
         return TuningConfig
@@ -56,11 +58,18 @@ class PallasMgpu(Family):
         }
 
     def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
-        return {}
+        """With `use_schedule_barrier`, which `attention` ignores: what lowers to the same code is measured once."""
+        steps = {"max_concurrent_steps": (2, 3, 4)}
+        if pass_name == "forward":  # noqa: S105 - not a password
+            rows = BLOCKS[:2] if problem.head_dim > 64 else BLOCKS[:3]  # more rows spill: PAL-H003
+            entries = {"pipeline_emitter": (False, True), "use_schedule_barrier": (True, False)}
+            return {"block_q": rows, "block_kv": BLOCKS, **steps, **entries}
+        blocks = dict.fromkeys(("block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq"), BLOCKS[:2])
+        return {"compute_wgs_bwd": (1, 2), **blocks, **steps}
 
     def resources(self, case: Case) -> tuple[Resource, ...]:
         table: list[Resource] = []
-        for kernel in KERNELS[case.pass_name]:
+        for kernel in kernels(case):
             if kernel.sized(case.config):
                 smem = kernel.smem_bytes(case.problem, case.config)
                 registers = kernel.registers(case.problem, case.config)
@@ -71,11 +80,23 @@ class PallasMgpu(Family):
                 ]
         return tuple(table)
 
-    def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
-        """The kernels skip key tiles, not separate sparse blocks."""
-        tile = KERNELS[pass_name][0]
-        rows, columns = config.get(tile.rows), config.get(tile.columns)
-        return (int(rows), int(columns)) if rows and columns else None
+    def grid(self, case: Case) -> int | None:
+        """None for the backward pass: two kernels with grids of their own."""
+        problem, rows = case.problem, int(case.config.get("block_q") or 0)
+        if case.pass_name == "backward" or rows < 1:  # noqa: S105 - not a password
+            return None
+        return problem.batch_size * problem.num_heads_q * (problem.seqlen_q // (FORWARD_WGS * rows))
+
+    def predicted_cost(self, case: Case) -> float:
+        """Registers over the limit spill, which costs most; then the fewer tiles, the better."""
+        if not all(kernel.sized(case.config) for kernel in kernels(case)):
+            return 0.0
+        cost = 0.0
+        for kernel in kernels(case):
+            spilled = kernel.registers(case.problem, case.config) / kernel.register_limit(case.config)
+            tile = int(case.config[kernel.rows]) * int(case.config[kernel.columns])
+            cost += max(1.0, spilled) ** 2 * (1 + 4096 / tile)
+        return cost
 
 
 FAMILY = PallasMgpu()

@@ -132,19 +132,67 @@ def prefix_and_history_are_no_power_of_two(case: Case) -> Iterator[Violation]:
 def cap_method_unknown(case: Case) -> Iterator[Violation]:
     """The way to cap logits does not exist.
 
-    What: `cap_method` is `tanh`, `soft_sign` or `none`.
+    What: With `cap` above 0, `cap_method` is `tanh`, `soft_sign` or `none`.
 
-    Why: Training raises where `cap` is above 0. Inference has another path, which applies no cap for a name that it
+    Why: Training raises. Inference has another path, which applies no cap for a name that it
     does not know: scores differ from those in training without a message.
 
     Fix: `softsign` -> `soft_sign`.
     """
-    method = case.config.get("cap_method")
-    if isinstance(method, str) and method not in CAP_METHODS:
+    method, cap = case.config.get("cap_method"), case.config.get("cap")
+    if isinstance(cap, int | float) and cap > 0 and isinstance(method, str) and method not in CAP_METHODS:
         plain = method.replace("_", "").replace("-", "").lower()
         near = [each for each in CAP_METHODS if each.replace("_", "") == plain] or list(CAP_METHODS)
         message = f"cap_method {method} is not one of {join_words(CAP_METHODS, 'and')}"
         yield Violation("config.cap_method", message, tuple(Fix("config.cap_method", each) for each in near))
+
+
+@rule("PAL-N006", why="a candidate sees the key with its own number, counted from the first")
+def ranker_lengths_differ(case: Case) -> Iterator[Violation]:
+    """The ranker is given fewer queries than keys, or more.
+
+    What: Under a `history_candidate` mask, `seqlen_q == seqlen_k`.
+
+    Why: The kernel compares the numbers of query and key as they are. A profile's masks are aligned at the end, so that
+    with 128 queries on 1024 keys query 0 is token 896; for the kernel it is token 0, and history.
+
+    Fix: Give all tokens as queries.
+    """
+    problem = case.problem
+    if problem.mask.pattern == "history_candidate" and problem.seqlen_q != problem.seqlen_k:
+        yield Violation(
+            "problem.seqlen_q",
+            f"seqlen_q={problem.seqlen_q} differs from seqlen_k={problem.seqlen_k} under a history_candidate mask",
+            (Fix("problem.seqlen_q", problem.seqlen_k),),
+        )
+
+
+@rule("PAL-N007", why="a row that sees nothing divides 0 by 0, and its NaN reaches all gradients")
+def tile_of_rows_partly_outside_the_bounds(case: Case) -> Iterator[Violation]:
+    """Rows outside history and candidates share a tile with rows inside.
+
+    What: Tiles of `2 * block_q` rows lie wholly inside the ranges of `bound`, or wholly outside.
+
+    Why: Only a tile without any row in a range is filled with zeros. In the others a row that sees no key has a sum
+    of 0 and becomes NaN. In training its delta is NaN as well, even where its gradient is 0, and 0 * NaN is added to
+    dK.
+
+    Fix: 1000 tokens padded to 1024, `block_q: 64`: `bound: [0, 896, 896, 1024]` instead of `[0, 896, 896, 1000]`; the
+    padding is then a candidate that nobody else sees.
+    """
+    bound, length, tile = case.config.get("bound"), case.problem.seqlen_q, 2 * number(case, "block_q")
+    if not (isinstance(bound, tuple) and len(bound) == 4 and sorted(bound) == list(bound) and tile):
+        return
+    ranges = [pair for pair in (bound[:2], bound[2:]) if pair[0] < pair[1]]
+    edges = [0, *(edge for pair in ranges for edge in pair), length]
+    gaps = [gap for gap in zip(edges[::2], edges[1::2], strict=True) if gap[0] < gap[1]]
+    mixed = next((gap for gap in gaps if any(edge % tile and edge < length for edge in gap)), None)
+    if mixed:
+        yield Violation(
+            "config.bound",
+            f"rows {mixed[0]} to {mixed[1] - 1} are in no range and share a tile of {tile} rows with some that are",
+            (Fix("config.bound", (0, bound[2], bound[2], length)),),
+        )
 
 
 def _split_block(case: Case, names: tuple[str, ...], fate: str) -> Iterator[Violation]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from attnctl_kernels.contract import PassName, Problem, Scalar, SparseBlock
+from attnctl_kernels.contract import Config, PassName, Problem, Scalar, SparseBlock
+from attnctl_kernels.pallas_mgpu.resources import KERNELS
 from attnctl_kernels.pallas_mgpu.spec import PallasMgpu, TuningConfig
 from attnctl_kernels.rule import Rule, rules_of_family
 
@@ -29,6 +30,8 @@ class RankerFa3(PallasMgpu):
 
     name: ClassVar[str] = "ranker_fa3"
     title: ClassVar[str] = "x-algorithm ranker attention, Pallas Mosaic GPU"
+    versions: ClassVar[tuple[str, ...]] = ("1",)
+    tunable: ClassVar[bool] = False
 
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
         return RankerConfig
@@ -44,6 +47,15 @@ class RankerFa3(PallasMgpu):
             "use_schedule_barrier": True,
             "compute_wgs_bwd": 2 if problem.head_dim <= 128 else 1,
         }
+
+    def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
+        return {}
+
+    def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
+        """The kernels skip key tiles, not separate sparse blocks."""
+        tile = KERNELS[pass_name][0]
+        rows, columns = config.get(tile.rows), config.get(tile.columns)
+        return (int(rows), int(columns)) if rows and columns else None
 
     def rules(self) -> Sequence[Rule]:
         shared = rules_of_family(PallasMgpu.__module__)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnctl_kernels.contract import Case, PassName
-from attnctl_kernels.pallas_mgpu.resources import KERNELS, SMEM_LIMIT
+from attnctl_kernels.pallas_mgpu.resources import SMEM_LIMIT, kernels
 from attnctl_kernels.pallas_mgpu.rules.values import BACKWARD_BLOCKS, number, ragged
 from attnctl_kernels.rule import Fix, Violation, rule
 
@@ -133,6 +133,21 @@ def ragged_keys_in_dq(case: Case) -> Iterator[Violation]:
     yield from ragged(case, "seqlen_k", "block_kv_dq")
 
 
+@rule("PAL-B007", passes=BACKWARD, why="only the other entry has a gradient")
+def pipeline_emitter_has_no_gradient(case: Case) -> Iterator[Violation]:
+    """The backward pass is asked of the pipeline emitter.
+
+    What: With `backward` in `passes`, `pipeline_emitter` is false or left out.
+
+    Why: `attention_with_pipeline_emitter` has no rule for its gradient: `jax.grad` fails inside the kernel.
+
+    Fix: `pipeline_emitter: false`; `attention` has both passes.
+    """
+    if case.config.get("pipeline_emitter"):
+        fixes = (Fix("config.pipeline_emitter", False),)
+        yield Violation("config.pipeline_emitter", "the pipeline emitter has no backward pass", fixes)
+
+
 def _suggestion(case: Case) -> tuple[int, ...]:
     """The first suggestion that divides the lengths and fits; the smallest where none does."""
     return next((blocks for blocks in SUGGESTED_BLOCKS if _works(case, blocks)), SUGGESTED_BLOCKS[-1])
@@ -148,6 +163,6 @@ def _works(case: Case, blocks: tuple[int, ...]) -> bool:
         and rows_length % (config[kernel.rows] * kernel.wgs(config)) == 0
         and columns_length % config[kernel.columns] == 0
         for kernel, rows_length, columns_length in zip(
-            KERNELS["backward"], (problem.seqlen_q, problem.seqlen_k), (problem.seqlen_k, problem.seqlen_q), strict=True
+            kernels(case), (problem.seqlen_q, problem.seqlen_k), (problem.seqlen_k, problem.seqlen_q), strict=True
         )
     )

@@ -93,7 +93,12 @@ def backward_blocks_incomplete(case: Case) -> Iterator[Violation]:
 @rule(
     "PAL-C004",
     why="a warp group multiplies 64 rows, and 64 16-bit elements fill one swizzled row",
-    upstream=("M must be a multiple of 64", "N must be a multiple of 8"),
+    upstream=(
+        "The accumulator's first dimension must be a multiple of 64, but got {}",
+        "K must be a multiple of 64, got: {}",
+        "M must be a multiple of 64",
+        "N must be a multiple of 8",
+    ),
 )
 def backward_block_not_a_multiple_of_64(case: Case) -> Iterator[Violation]:
     """A backward block is not a positive multiple of 64.
@@ -101,7 +106,8 @@ def backward_block_not_a_multiple_of_64(case: Case) -> Iterator[Violation]:
     What: Each backward block is a multiple of 64, and above 0. `block_q_dq: 96` is rejected.
 
     Why: The backward kernels use the same 64-row wgmma and the same swizzle as the forward kernel. Upstream's
-    dataclass checks only the forward blocks, so the fault shows up while the kernel is lowered, naming M and N.
+    dataclass checks only the forward blocks, so the fault shows up while the kernel is lowered, as the M or the K of a
+    matrix product.
 
     Fix: Take the multiple of 64 below or above: 96 -> 64 or 128.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl_kernels.contract import Case
+from attnctl_kernels.contract import Case, join_words
 from attnctl_kernels.pallas_mgpu.resources import FORWARD_WGS
 from attnctl_kernels.pallas_mgpu.rules.values import number, ragged
 from attnctl_kernels.rule import Fix, Severity, Violation, divisors_around, nearest_multiples, rule
@@ -20,6 +20,7 @@ MISCOMPILING = range(12080, 12091)  # CUDA runtimes whose ptxas gets causal mask
     why="V is read with the shape of K, and O is written with the shape of Q",
     upstream=(
         "Expected k.shape={} to be {} (inferred from q)",
+        "Expected v.shape={} to be {} (inferred from q)",
         "q, k, and v should all be 4D, got: {}",
         "q, k, and v should all have the same dtype, got: {}",
     ),
@@ -30,7 +31,7 @@ def value_head_dim_differs(case: Case) -> Iterator[Violation]:
     What: `head_dim_v` equals `head_dim`. 192 beside 128 cannot run.
 
     Why: One head dimension sizes all buffers. JAX's check of V looks at K's shape a second time, so a wrong V is
-    not noticed there: the kernel reads the wrong rows.
+    not noticed there: the kernel reads the wrong rows. The ranker's check looks at V.
 
     Fix: Leave `head_dim_v` out, or pad V: head_dim 192 needs head_dim_v 192.
     """
@@ -46,7 +47,12 @@ def value_head_dim_differs(case: Case) -> Iterator[Violation]:
 @rule(
     "PAL-F002",
     why="the kernels multiply 16-bit elements",
-    upstream=("Only f16 and bf16 are supported, got dtype: {}", "Expected same element type, got {} and {}"),
+    upstream=(
+        "Only f16 and bf16 are supported, got dtype: {}",
+        "Expected same element type, got {} and {}",
+        "Expected dtypes to match but src had type {} and dst had type {}",
+        "Mixed input dtypes for matrix multiplication unsupported: lhs={}, rhs={}",
+    ),
 )
 def dtype_not_supported(case: Case) -> Iterator[Violation]:
     """The element type is not one that the kernel can use.
@@ -184,7 +190,7 @@ def more_steps_than_tiles(case: Case) -> Iterator[Violation]:
 @rule(
     "PAL-F008",
     passes=("forward",),
-    why="the kernel ignores it or reads past the last key, without any message",
+    why="the kernel ignores it, or counts positions from the first query and key, without any message",
     upstream=(
         "Causal attention is not supported",
         "Causal masking not supported with cuda versions between 12.8.0 and 12.9.1 due to a ptxas miscompilation.",
@@ -194,15 +200,16 @@ def causal_mask_not_honoured(case: Case) -> Iterator[Violation]:
     """A causal mask gives wrong results.
 
     What: `ranker_fa3` has no causal mask: the flag is ignored and attention is full. `pallas_mgpu` has one, for
-    `seqlen_q <= seqlen_k` only, and not where `cuda_runtime` is 12080 to 12090 (CUDA 12.8.0 up to, not including,
+    `seqlen_q == seqlen_k` only, and not where `cuda_runtime` is 12080 to 12090 (CUDA 12.8.0 up to, not including,
     12.9.1).
 
-    Why: The ranker kernel reads its bounds, never the flag. In JAX's kernel the number of key tiles follows from
-    the query position and is not limited to those that exist, so rows past the last key see zero-filled keys. The
-    ptxas of those releases of CUDA compiles the causal kernel wrongly, which JAX refuses.
+    Why: The ranker kernel reads its bounds, never the flag. JAX's kernel lets query i see keys 0 to i. With fewer
+    queries than keys that is another mask than a profile's, which lets the last query see the last key. With more, the
+    number of key tiles is not limited to those that exist, and rows past the last key see zero-filled keys. The ptxas
+    of those releases of CUDA compiles the causal kernel wrongly, which JAX refuses.
 
-    Fix: `ranker_fa3`: use `pattern: history_candidate` or `dense`. `pallas_mgpu`: 2048 queries need at least 2048
-    keys; CUDA 12.9.1 is `cuda_runtime: 12091`.
+    Fix: `ranker_fa3`: use `pattern: history_candidate` or `dense`. `pallas_mgpu`: as many queries as keys; CUDA 12.9.1
+    is `cuda_runtime: 12091`.
     """
     problem = case.problem
     if problem.mask.pattern != "causal":
@@ -213,13 +220,35 @@ def causal_mask_not_honoured(case: Case) -> Iterator[Violation]:
             f"{case.family} ignores a causal mask and computes full attention",
             (Fix("mask.pattern", "dense"),),
         )
-    elif problem.seqlen_q > problem.seqlen_k:
+    elif problem.seqlen_q != problem.seqlen_k:
+        relation = "more" if problem.seqlen_q > problem.seqlen_k else "less"
         yield Violation(
             "problem.seqlen_q",
-            f"seqlen_q={problem.seqlen_q} is more than seqlen_k={problem.seqlen_k} under a causal mask",
+            f"seqlen_q={problem.seqlen_q} is {relation} than seqlen_k={problem.seqlen_k} under a causal mask",
             (Fix("problem.seqlen_q", problem.seqlen_k),),
         )
     runtime = case.config.get("cuda_runtime")
     if case.family == "pallas_mgpu" and isinstance(runtime, int) and runtime in MISCOMPILING:
         message = f"CUDA {runtime // 1000}.{runtime % 1000 // 10}.{runtime % 10} compiles a causal mask wrongly"
         yield Violation("config.cuda_runtime", message, (Fix("config.cuda_runtime", MISCOMPILING.stop),))
+
+
+@rule("PAL-F012", why="the kernel has no argument that would carry the mask")
+def mask_not_available(case: Case) -> Iterator[Violation]:
+    """The mask is not one that the kernel has.
+
+    What: `pallas_mgpu` has `dense` and `causal`; `ranker_fa3` has `dense` and `history_candidate`.
+
+    Why: JAX's attention takes no mask and no block lists, only the flag `causal`. The ranker's takes the two ranges of
+    history and candidates.
+
+    Fix: `fa4` and `flex` run every pattern; `ranker_fa3` runs history and candidates in Pallas.
+    """
+    pattern = case.problem.mask.pattern
+    known = ("dense", "causal") if case.family == "pallas_mgpu" else ("dense", "history_candidate")
+    if pattern not in known and pattern != "causal":  # PAL-F008 speaks of causal masks
+        yield Violation(
+            "mask.pattern",
+            f"{case.family} has no {pattern} mask, only {join_words(known, 'and')}",
+            (Fix("mask.pattern", "dense"),),
+        )

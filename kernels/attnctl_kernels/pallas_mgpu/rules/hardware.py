@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attnctl_kernels.contract import Case, Config
-from attnctl_kernels.pallas_mgpu.resources import KERNELS, SMEM_LIMIT, Kernel
+from attnctl_kernels.pallas_mgpu.resources import SMEM_LIMIT, Kernel, kernels
 from attnctl_kernels.pallas_mgpu.rules.values import GRANULE, largest_block, number
 from attnctl_kernels.rule import Fix, Severity, Violation, multiples_below, rule
 
@@ -27,7 +27,7 @@ def block_wider_than_wgmma(case: Case) -> Iterator[Violation]:
 
     Fix: 320 -> 256; PAL-H003 says whether the registers allow that.
     """
-    for kernel in KERNELS[case.pass_name]:
+    for kernel in kernels(case):
         value = number(case, kernel.columns)
         if value > MAX_WGMMA_N:
             field = f"config.{kernel.columns}"
@@ -42,17 +42,19 @@ def block_wider_than_wgmma(case: Case) -> Iterator[Violation]:
 def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     """A kernel needs more shared memory than a block has.
 
-    What: Forward, 16-bit: `2 * block_q * (2 * D + 4) + steps * block_kv * 4 * D + 88` bytes. dQ: `wgs * block_q_dq
-    * (4 * D + 8) + steps * block_kv_dq * 4 * D`. dKV: `wgs * block_kv_dkv * 4 * D + steps * block_q_dkv * (4 * D +
-    8)`. Each is at most 232448.
+    What: The buffers of each kernel, each rounded up to 1024 bytes, and 8 bytes per barrier are at most 232448. With
+    `row = 2 * head_dim` bytes: the forward kernel keeps `2 * block_q` rows of Q and their LSE, streams `steps *
+    block_kv` rows of K and of V, and needs 2048 bytes for reductions. dQ keeps `wgs * block_q_dq` rows of Q and dO
+    with LSE and delta, and streams `steps * block_kv_dq` rows of K and of V. dKV keeps `wgs * block_kv_dkv` rows of K
+    and V, and streams `steps * block_q_dkv` rows of Q and dO with LSE and delta.
 
     Why: The tile of each warp group stays in shared memory, and `max_concurrent_steps` tiles of the other side
     stream through a ring beside it. Upstream finds out while the kernel is lowered.
 
-    Fix: head_dim 128: forward 64/256 with 2 steps needs 295512, over; 64/128 needs 164440. Backward all 128 with
-    two warp groups needs 264192, over; all 64 needs 132096.
+    Fix: head_dim 128: forward 64/256 with 2 steps needs 298072, over; 64/128 needs 167000. Backward all 128 with
+    two warp groups needs 264304, over; all 64 needs 133232.
     """
-    for kernel in KERNELS[case.pass_name]:
+    for kernel in kernels(case):
         if not kernel.sized(case.config):
             continue
         used = kernel.smem_bytes(case.problem, case.config)
@@ -82,7 +84,7 @@ def registers_exceeded(case: Case) -> Iterator[Violation]:
 
     Fix: head_dim 128: forward 128/128 needs 320; 64/128 needs 160.
     """
-    for kernel in KERNELS[case.pass_name]:
+    for kernel in kernels(case):
         if not kernel.sized(case.config) or number(case, kernel.columns) > MAX_WGMMA_N:
             continue  # a tile that PAL-H001 refuses is never compiled
         used, limit = kernel.registers(case.problem, case.config), kernel.register_limit(case.config)

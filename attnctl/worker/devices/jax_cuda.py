@@ -1,0 +1,51 @@
+"""JAX on a CUDA device, on one stream with PyTorch.
+
+JAX launches on a stream of its own. PyTorch's work moves to that stream: inputs, checks, flushes and events are then in
+order with JAX's kernels as they are with PyTorch's, without waiting for the host, and kernels of both frameworks are
+timed in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from attnctl.worker.devices.torch_cuda import TorchCuda
+from attnctl.worker.xla_stream import launch_stream
+
+
+class JaxCuda(TorchCuda):
+    def use(self) -> None:
+        import jax  # noqa: PLC0415 - the launcher has imported it
+
+        super().use()
+        device = jax.devices("cuda")[self.torch_device.index or 0]
+        jax.config.update("jax_default_device", device)
+        torch.cuda.set_stream(torch.cuda.ExternalStream(launch_stream(device), device=self.torch_device))
+
+    def export(self, tensor: torch.Tensor) -> Any:
+        import jax  # noqa: PLC0415
+
+        return jax.dlpack.from_dlpack(tensor)
+
+    def to_torch(self, array: Any) -> torch.Tensor:
+        """A view. DLPack would keep JAX from reusing the buffer for the next run, which the call wants it to."""
+        elements = torch.as_tensor(_Bytes(array), device=self.torch_device)
+        return elements.view(getattr(torch, array.dtype.name)).view(array.shape)
+
+
+class _Bytes:
+    """The memory of an array as CUDA's array interface describes it, writable: PyTorch refuses anything else."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.__cuda_array_interface__ = {
+            "shape": (array.nbytes,),
+            "typestr": "|u1",
+            "data": (array.unsafe_buffer_pointer(), False),
+            "version": 3,
+        }
+
+
+DEVICE = JaxCuda

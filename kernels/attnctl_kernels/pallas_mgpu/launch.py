@@ -1,0 +1,207 @@
+"""Lower, compile and call JAX's Pallas Mosaic GPU attention. Worker processes only.
+
+A call is one XLA program: the kernel, or the two kernels of the backward pass, with what a training step runs around
+them. Upstream applies no softmax scale, so queries are multiplied before and their gradient after; its LSE counts in
+powers of two. Outputs are donated and written again by the next run, so that a call owns its buffers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from attnctl_kernels.contract import (
+    TARGET_VARIABLE,
+    Candidate,
+    Compiled,
+    CompileError,
+    Inputs,
+    OutOfResources,
+    Problem,
+    Task,
+)
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch's tensors need memory, too
+if TARGET_VARIABLE in os.environ:
+    os.environ["JAX_PLATFORMS"] = "cpu"  # a compile worker: JAX would look for a GPU, and complain that there is none
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.gpu import attention_mgpu
+
+ARCH = "sm_90"
+CAPABILITY = "9.0"
+LOG2_E = math.log2(math.e)
+_PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin")
+_NAMES = {  # inputs and outputs of each pass
+    "forward": (("q", "k", "v"), ("out", "lse")),
+    "backward": (("q", "k", "v", "out", "lse", "dout"), ("dq", "dk", "dv")),
+}
+_TOO_LARGE = "exceeds available shared memory"
+
+Arrays = tuple[jax.Array, ...]
+
+
+class PallasCall:
+    """A compiled program on its inputs, with outputs that go round: each run writes over those of the last."""
+
+    def __init__(self, program: Callable[..., Any], inputs: tuple[Any, ...], outputs: dict[str, Any]) -> None:
+        self._program = program
+        self._inputs = inputs
+        self._names = tuple(outputs)
+        self._outputs = tuple(outputs.values())
+
+    def run(self) -> None:
+        self._outputs = self._program(self._inputs, self._outputs)
+
+    def outputs(self) -> Mapping[str, Any]:
+        outputs = dict(zip(self._names, self._outputs, strict=True))
+        if "lse" in outputs:
+            outputs["lse"] = outputs["lse"] / LOG2_E
+        return outputs
+
+    def poison(self) -> None:
+        self._outputs = _filled_with_nan(self._outputs)
+
+
+class PallasLauncher:
+    framework = "jax"
+    compiles = True
+
+    def warm_up(self) -> None:
+        """This module imports all that is needed."""
+
+    def available(self, arch: str | None) -> str | None:
+        """None if JAX has a Hopper GPU here; otherwise one sentence saying what is missing."""
+        if arch not in {None, ARCH}:
+            return f"attnctl runs pallas_mgpu on {ARCH} only, not on {arch}"
+        try:
+            device = jax.devices("cuda")[0]
+        except RuntimeError as error:
+            return f"JAX sees no CUDA device: {str(error).partition(chr(10))[0]}"
+        if device.compute_capability != CAPABILITY:
+            return f"pallas_mgpu is tuned on {ARCH}; JAX's device has compute capability {device.compute_capability}"
+        return None
+
+    def versions(self) -> dict[str, str]:
+        """Installed versions, and a hash of upstream's module."""
+        installed = {each.name: each.version for each in metadata.distributions() if each.name in _PACKAGES}
+        sources = inspect.getsource(attention_mgpu).encode()
+        return dict(sorted(installed.items())) | {"attention_mgpu-sources": hashlib.sha256(sources).hexdigest()[:16]}
+
+    def compile(self, task: Task, candidate: Candidate) -> Compiled:
+        """Lower to Mosaic GPU's own code, where nearly all that can go wrong does. JAX keeps no kernels on disk."""
+        if attention_mgpu.cuda_versions is None:  # a JAX without CUDA; the kernel only asks whether causal masks work
+            attention_mgpu.cuda_versions = _TargetVersions
+        begun = time.perf_counter()
+        shapes = _shapes(task.problem)
+        inputs, outputs = (tuple(shapes[name] for name in names) for names in _NAMES[task.pass_name])
+        lowered = _lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",))
+        return Compiled(
+            seconds=time.perf_counter() - begun,
+            binary=hashlib.sha256(lowered.as_text().encode()).hexdigest(),
+        )
+
+    def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> PallasCall:
+        input_names, output_names = _NAMES[task.pass_name]
+        arrays = tuple(getattr(inputs, name) for name in input_names)
+        shapes = _shapes(task.problem)
+        lowered = _lower(task, candidate, arrays, tuple(shapes[name] for name in output_names))
+        try:
+            program = lowered.compile()
+        except Exception as error:
+            raise CompileError(_first_line(error)) from error
+        device = arrays[0].device
+        outputs = {name: jnp.empty_like(shapes[name], device=device) for name in output_names}
+        return PallasCall(program, arrays, outputs)
+
+
+def _lower(
+    task: Task, candidate: Candidate, inputs: tuple[Any, ...], outputs: tuple[jax.ShapeDtypeStruct, ...], **how: Any
+) -> Any:
+    """The program of a candidate for inputs of these shapes.
+
+    Raises:
+        CompileError: tracing or lowering failed.
+        OutOfResources: a kernel needs more shared memory than there is.
+    """
+    program = jax.jit(_program(task, candidate), donate_argnums=1, keep_unused=True)
+    try:
+        return program.trace(inputs, outputs).lower(**how)
+    except Exception as error:
+        kind = OutOfResources if _TOO_LARGE in str(error) else CompileError
+        raise kind(_first_line(error)) from error
+
+
+def _program(task: Task, candidate: Candidate) -> Callable[[Arrays, Arrays], Arrays]:
+    """Of inputs, and of the outputs whose memory the new ones take."""
+    problem, config = task.problem, dict(candidate.config)
+    entry = attention_mgpu.attention
+    if config.pop("pipeline_emitter", None):
+        entry = attention_mgpu.attention_with_pipeline_emitter
+    given = {name: value for name, value in config.items() if value is not None}
+    try:
+        tuning = attention_mgpu.TuningConfig(**given, causal=problem.mask.pattern == "causal")
+    except ValueError as error:
+        raise CompileError(_first_line(error)) from error
+    scaled = partial(_scaled, scale=_scale(problem))
+
+    def forward(inputs: Arrays, _outputs: Arrays) -> Arrays:
+        q, k, v = inputs
+        out, (lse,) = entry(scaled(q), k, v, tuning, save_residuals=True)
+        return out, lse
+
+    def backward(inputs: Arrays, _outputs: Arrays) -> Arrays:
+        q, k, v, out, lse, dout = inputs
+        residuals = (scaled(q), k, v, out, lse * LOG2_E)
+        dq, dk, dv = attention_mgpu.attention.bwd(tuning, False, residuals, dout)
+        return scaled(dq), dk, dv
+
+    return {"forward": forward, "backward": backward}[task.pass_name]
+
+
+def _scaled(x: jax.Array, scale: float) -> jax.Array:
+    """Rounded once, after the multiplication: in float16 the scale itself would be off by up to 5e-4."""
+    return x if scale == 1 else (x.astype(jnp.float32) * scale).astype(x.dtype)
+
+
+def _scale(problem: Problem) -> float:
+    return 1 / math.sqrt(problem.head_dim) if problem.softmax_scale is None else problem.softmax_scale
+
+
+def _shapes(problem: Problem) -> dict[str, jax.ShapeDtypeStruct]:
+    q = (problem.batch_size, problem.seqlen_q, problem.num_heads_q, problem.head_dim)
+    k = (problem.batch_size, problem.seqlen_k, problem.num_heads_kv, problem.head_dim)
+    lse = (problem.batch_size, problem.num_heads_q, problem.seqlen_q)
+    shapes = {"q": q, "k": k, "v": k, "out": q, "dout": q, "dq": q, "dk": k, "dv": k}
+    return {name: jax.ShapeDtypeStruct(shape, problem.dtype) for name, shape in shapes.items()} | {
+        "lse": jax.ShapeDtypeStruct(lse, jnp.float32)
+    }
+
+
+@partial(jax.jit, donate_argnums=0, keep_unused=True)
+def _filled_with_nan(arrays: Arrays) -> Arrays:
+    return tuple(jnp.full_like(each, jnp.nan) for each in arrays)
+
+
+class _TargetVersions:
+    """Stands in for JAX's ``cuda_versions`` where there is no CUDA."""
+
+    @staticmethod
+    def cuda_runtime_get_version() -> int:
+        return 13000
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+LAUNCHER = PallasLauncher()
