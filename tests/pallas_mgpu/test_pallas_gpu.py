@@ -20,7 +20,7 @@ FORWARD = {
     "head_dim 64": (make_problem(batch_size=2), make_config()),
     "head_dim 128": (make_problem(1024, head_dim=128), make_config(64, 128)),
     "head_dim 256": (make_problem(head_dim=256), make_config(64, 64)),
-    "wide tiles": (make_problem(768), make_config(128, 256, 3)),
+    "wide tiles": (make_problem(768), make_config(128, 256)),
     "grouped heads": (make_problem(heads=6, heads_kv=2), make_config(64, 128)),
     "fewer queries than keys": (make_problem(256, 1024), make_config(64, 128)),
     "causal": (make_problem(1024, mask=CAUSAL), make_config(64, 128)),

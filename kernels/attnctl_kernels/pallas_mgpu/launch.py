@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import metadata
+from importlib import metadata, util
 from typing import Any
 
 from attnctl_kernels.contract import (
@@ -34,12 +34,13 @@ if TARGET_VARIABLE in os.environ:
 
 import jax
 import jax.numpy as jnp
+import torch
 from jax.experimental.pallas.ops.gpu import attention_mgpu
 
 ARCH = "sm_90"
-CAPABILITY = "9.0"
 LOG2_E = math.log2(math.e)
 _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin")
+_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 _NAMES = {  # inputs and outputs of each pass
     "forward": (("q", "k", "v"), ("out", "lse")),
     "backward": (("q", "k", "v", "out", "lse", "dout"), ("dq", "dk", "dv")),
@@ -79,15 +80,19 @@ class PallasLauncher:
         """This module imports all that is needed."""
 
     def available(self, arch: str | None) -> str | None:
-        """None if JAX has a Hopper GPU here; otherwise one sentence saying what is missing."""
+        """None if JAX can use a Hopper GPU here; otherwise one sentence saying what is missing.
+
+        PyTorch is asked, because JAX would open the device, and then be listed among the processes that disturb it.
+        """
+        if not any(map(util.find_spec, _PLUGINS)):
+            return "JAX is installed without CUDA: pip install 'jax[cuda13]'"
         if arch not in {None, ARCH}:
             return f"attnctl runs pallas_mgpu on {ARCH} only, not on {arch}"
-        try:
-            device = jax.devices("cuda")[0]
-        except RuntimeError as error:
-            return f"JAX sees no CUDA device: {str(error).partition(chr(10))[0]}"
-        if device.compute_capability != CAPABILITY:
-            return f"pallas_mgpu is tuned on {ARCH}; JAX's device has compute capability {device.compute_capability}"
+        if not torch.cuda.is_available():
+            return "no CUDA device is visible"
+        major, minor = torch.cuda.get_device_capability()
+        if f"sm_{major}{minor}" != ARCH:
+            return f"pallas_mgpu is tuned on {ARCH}; this device is sm_{major}{minor}"
         return None
 
     def versions(self) -> dict[str, str]:
