@@ -1,6 +1,9 @@
 """Problems, configs and cases that several test files of this family use."""
 
+from attnctl.rules.messages import find_messages
 from attnctl_kernels.contract import Candidate, Case, Mask, Problem, Task
+from attnctl_kernels.families import get_family
+from attnctl_kernels.rule import Severity, check
 
 BACKWARD_BLOCKS = ("block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
 VERSION = "0.11.2"
@@ -39,3 +42,14 @@ def make_task(problem, pass_name="forward"):
 
 def make_candidate(config):
     return Candidate(config=config)
+
+
+def errors(case):
+    """Codes of the errors that our rules find."""
+    rules = get_family(case.family).rules()
+    return {rule.code for rule, _ in check(case, rules) if rule.severity is Severity.ERROR}
+
+
+def told_by(message):
+    """Codes of the rules to which `explain --message` leads."""
+    return {rule.code for match in find_messages([message]) for rule in match.rules}

@@ -104,7 +104,7 @@ class PallasLauncher:
     def compile(self, task: Task, candidate: Candidate) -> Compiled:
         """Lower to Mosaic GPU's own code, where nearly all that can go wrong does. JAX keeps no kernels on disk."""
         if attention_mgpu.cuda_versions is None:  # a JAX without CUDA; the kernel only asks whether causal masks work
-            attention_mgpu.cuda_versions = _TargetVersions
+            attention_mgpu.cuda_versions = TargetVersions
         begun = time.perf_counter()
         shapes = _shapes(task.problem)
         inputs, outputs = (tuple(shapes[name] for name in names) for names in _NAMES[task.pass_name])
@@ -196,7 +196,7 @@ def _filled_with_nan(arrays: Arrays) -> Arrays:
     return tuple(jnp.full_like(each, jnp.nan) for each in arrays)
 
 
-class _TargetVersions:
+class TargetVersions:
     """Stands in for JAX's ``cuda_versions`` where there is no CUDA."""
 
     @staticmethod

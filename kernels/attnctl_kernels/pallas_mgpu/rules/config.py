@@ -96,6 +96,7 @@ def backward_blocks_incomplete(case: Case) -> Iterator[Violation]:
     upstream=(
         "The accumulator's first dimension must be a multiple of 64, but got {}",
         "K must be a multiple of 64, got: {}",
+        "attention_mgpu … Tiling {} does not apply to shape {}",
         "M must be a multiple of 64",
         "N must be a multiple of 8",
     ),

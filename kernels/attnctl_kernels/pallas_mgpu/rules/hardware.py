@@ -10,28 +10,34 @@ from attnctl_kernels.pallas_mgpu.resources import SMEM_LIMIT, Kernel, kernels
 from attnctl_kernels.pallas_mgpu.rules.values import GRANULE, largest_block, number
 from attnctl_kernels.rule import Fix, Severity, Violation, multiples_below, rule
 
-MAX_WGMMA_N = 256
+MAX_WIDTH = 256  # of a wgmma, and of one copy to shared memory
 
 
 @rule(
     "PAL-H001",
-    why="the accumulator of one wgmma is at most 256 columns wide",
-    upstream=("N must be a multiple of 8 and <= 256",),
+    why="one wgmma and one copy of a tile are at most 256 elements wide",
+    upstream=(
+        "N must be a multiple of 8 and <= 256",
+        "Async copies only support copying <=256 elements along each dimension, got {}",
+    ),
 )
 def block_wider_than_wgmma(case: Case) -> Iterator[Violation]:
-    """A tile of scores is wider than one wgmma.
+    """A tile is wider than one wgmma, or than one copy.
 
-    What: `block_kv`, `block_q_dkv` and `block_kv_dq` are at most 256. 320 fails while the kernel is lowered.
+    What: `block_kv`, `block_q_dkv`, `block_kv_dq` and `block_q_dq` are at most 256. 320 fails while the kernel is
+    lowered.
 
-    Why: They are the N of the matrix product that makes the scores.
+    Why: The first three are the N of the matrix product that makes the scores. The LSE and delta of `block_q_dq` rows
+    arrive in one copy each, as those of `block_q_dkv` rows do.
 
     Fix: 320 -> 256; PAL-H003 says whether the registers allow that.
     """
     for kernel in kernels(case):
-        value = number(case, kernel.columns)
-        if value > MAX_WGMMA_N:
-            field = f"config.{kernel.columns}"
-            yield Violation(field, f"{kernel.columns}={value} is above {MAX_WGMMA_N}", (Fix(field, MAX_WGMMA_N),))
+        for name in (kernel.columns, *([kernel.rows] if kernel.name == "dQ" else [])):
+            value = number(case, name)
+            if value > MAX_WIDTH:
+                field = f"config.{name}"
+                yield Violation(field, f"{name}={value} is above {MAX_WIDTH}", (Fix(field, MAX_WIDTH),))
 
 
 @rule(
@@ -85,7 +91,7 @@ def registers_exceeded(case: Case) -> Iterator[Violation]:
     Fix: head_dim 128: forward 128/128 needs 320; 64/128 needs 160.
     """
     for kernel in kernels(case):
-        if not kernel.sized(case.config) or number(case, kernel.columns) > MAX_WGMMA_N:
+        if not kernel.sized(case.config) or number(case, kernel.columns) > MAX_WIDTH:
             continue  # a tile that PAL-H001 refuses is never compiled
         used, limit = kernel.registers(case.problem, case.config), kernel.register_limit(case.config)
         if used > limit:
