@@ -7,6 +7,7 @@ powers of two. Outputs are donated and written again by the next run, so that a 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import math
@@ -45,6 +46,7 @@ _NAMES = {  # inputs and outputs of each pass
     "forward": (("q", "k", "v"), ("out", "lse")),
     "backward": (("q", "k", "v", "out", "lse", "dout"), ("dq", "dk", "dv")),
 }
+_FIELDS = tuple(each.name for each in dataclasses.fields(attention_mgpu.TuningConfig) if each.name != "causal")
 _TOO_LARGE = "exceeds available shared memory"
 
 Arrays = tuple[jax.Array, ...]
@@ -147,11 +149,11 @@ def _lower(
 
 def _program(task: Task, candidate: Candidate) -> Callable[[Arrays, Arrays], Arrays]:
     """Of inputs, and of the outputs whose memory the new ones take."""
-    problem, config = task.problem, dict(candidate.config)
+    problem, config = task.problem, candidate.config
     entry = attention_mgpu.attention
-    if config.pop("pipeline_emitter", None):
+    if config.get("pipeline_emitter"):
         entry = attention_mgpu.attention_with_pipeline_emitter
-    given = {name: value for name, value in config.items() if value is not None}
+    given = {name: config[name] for name in _FIELDS if config.get(name) is not None}
     try:
         tuning = attention_mgpu.TuningConfig(**given, causal=problem.mask.pattern == "causal")
     except ValueError as error:

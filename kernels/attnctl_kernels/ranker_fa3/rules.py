@@ -180,7 +180,7 @@ def tile_of_rows_partly_outside_the_bounds(case: Case) -> Iterator[Violation]:
     Fix: 1000 tokens padded to 1024, `block_q: 64`: `bound: [0, 896, 896, 1024]` instead of `[0, 896, 896, 1000]`; the
     padding is then a candidate that nobody else sees.
     """
-    bound, length, tile = case.config.get("bound"), case.problem.seqlen_q, 2 * number(case, "block_q")
+    bound, length, tile = case.config.get("bound"), case.problem.seqlen_q, 2 * block(case, "block_q")
     if not (isinstance(bound, tuple) and len(bound) == 4 and sorted(bound) == list(bound) and tile):
         return
     ranges = [pair for pair in (bound[:2], bound[2:]) if pair[0] < pair[1]]
