@@ -16,36 +16,31 @@ def edit_for(document: Document, field: str, value: Any) -> Edit | None:
         return None
     path = parse_field(field)
     if path in document.values:
-        start, end = document.values[path], document.ends.get(path)
-        if end is None:
-            return None
-        written = document.written.get(path) or value_at(document, path)
-        text = spell(value)
-        # A key without a value: `tile_m:` ends where its value would begin, behind the colon.
-        return Edit(start, end, f" {text}" if start == end and written is None else text)
-    return _insertion(document, path, value)
+        return _replacement(document, path, value)
+    return None if value is None else _insertion(document, path, value)
+
+
+def _replacement(document: Document, path: FieldPath, value: Any) -> Edit | None:
+    start, end = document.values[path], document.ends.get(path)
+    if end is None:
+        return None
+    text = spell(value)
+    # A key without a value: `tile_m:` ends where its value would begin, behind the colon.
+    return Edit(start, end, f" {text}" if start == end else text)
 
 
 def _insertion(document: Document, path: FieldPath, value: Any) -> Edit | None:
-    """A new entry, before the first of the nearest mapping around it that has one."""
-    if value is None or not path or any(isinstance(part, int) for part in path):
+    """A new entry of the nearest mapping around it: before its first, or in the place of one that is empty."""
+    if not path or any(isinstance(part, int) for part in path):
         return None
-    depth = next((each for each in range(len(path) - 1, -1, -1) if _is_mapping(document, path[:each])), None)
-    if depth is None:
-        return None
+    depth = next(each for each in range(len(path) - 1, -1, -1) if not each or path[:each] in document.values)
     around, (name, *inner) = path[:depth], path[depth:]
     for part in reversed(inner):
         value = {part: value}
+    if not value_at(document, around):
+        return _replacement(document, around, {name: value})
     first = next((place for key, place in document.keys.items() if key[:-1] == around), None)
-    if first is None:
+    if first is None:  # it is no mapping
         return None
     entry = f"{name}: {spell(value)}"
-    flow = around in document.ends
-    return Edit(first, first, f"{entry}, " if flow else f"{entry}\n{' ' * (first[1] - 1)}")
-
-
-def _is_mapping(document: Document, path: FieldPath) -> bool:
-    if path and path not in document.values:
-        return False
-    value = value_at(document, path)
-    return isinstance(value, dict) and bool(value)
+    return Edit(first, first, f"{entry}, " if around in document.ends else f"{entry}\n{' ' * (first[1] - 1)}")

@@ -73,6 +73,8 @@ class Remedies:
         seen = {str(fix.value)}
         while waiting and len(seen) <= FURTHER + 1:
             each = waiting.pop(0)
+            if not _is_size(each):
+                continue
             mended = with_fix(self.profile, problem, each)
             if mended is None:  # no one value of the profile: arrays, or a row of a block list
                 yield each
@@ -106,6 +108,13 @@ class Remedies:
                 if rule.severity is Severity.ERROR
             )
         return self.known[problem]
+
+
+def _is_size(fix: Fix) -> bool:
+    """The format takes no lengths and blocks below 1; a rule that derives one from a broken tile may offer it."""
+    sizes = fix.value if isinstance(fix.value, tuple) else (fix.value,)
+    sized = fix.field.startswith(("problem.", "sparse_block"))
+    return not (sized and any(isinstance(each, int | float) and each <= 0 for each in sizes))
 
 
 def _listed(codes: list[str]) -> str:

@@ -1,7 +1,9 @@
 """From a compiler's result to findings; which cases are one kernel; notes in every format."""
 
+import gzip
 import io
 import json
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,8 +15,10 @@ from attnctl.gpu.protocol import Result
 from attnctl.profile.load import load
 from attnctl.report import get_renderer
 from attnctl.rules.check import Report
+from attnctl.rules.form.compile import kernel_spills
 from attnctl_kernels.contract import Compiled, Outcome
 
+JOURNALS = Path(__file__).parents[1] / "data" / "journals"
 PROFILE = """\
 family: fa4
 arch: sm_90
@@ -134,3 +138,24 @@ def test_json_has_the_numbers(loaded, kernel):
     assert compiled["resources"] == FITS
     assert (compiled["problems"], compiled["sparse_block"], compiled["cached"]) == (3, [128, 128], False)
     assert document["notes"] == [{"path": str(loaded.path), "note": NOTE}]
+
+
+def test_local_memory_costs_time_as_the_page_says():
+    """In the sweeps that were recorded on an H200."""
+    ran = spilled = 0
+    nearest = 9.0
+    for path in sorted(JOURNALS.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        results = [
+            (each["result"]["timing"]["median_us"], each["result"]["compiled"]["resources"].get("local_bytes", 0))
+            for each in records
+            if each["record"] == "outcome" and each["result"]["outcome"] == "ok"
+        ]
+        best = min(median for median, _ in results)
+        slow = [median / best for median, local_bytes in results if local_bytes]
+        ran, spilled = ran + len(results), spilled + len(slow)
+        nearest = min([nearest, *slow])
+    page = " ".join(kernel_spills.page.split())
+    assert f"Of {ran} fa4 candidates that ran on an H200, {spilled} had local memory" in page
+    assert f"took {nearest:.2f} times as long as the best of its sweep" in page

@@ -38,7 +38,7 @@ def key_block_is_not_the_key_tile(case: Case) -> Iterator[Violation]:
     smaller than the tile, `tile_n: 64` works too.
     """
     tile_n = case.config.get("tile_n")
-    if case.sparse_block is None or not isinstance(tile_n, int):
+    if case.sparse_block is None or not isinstance(tile_n, int) or tile_n < 1:
         return
     block_q, block_kv = case.sparse_block
     if block_kv != tile_n:
@@ -183,3 +183,27 @@ def dtype_unsupported(case: Case) -> Iterator[Violation]:
     if case.problem.dtype not in DTYPES:
         fixes = tuple(Fix("problem.dtype", each) for each in DTYPES)
         yield Violation("problem.dtype", f"dtype {case.problem.dtype} is not bfloat16 or float16", fixes)
+
+
+@rule("SGL-007", why="16 is the depth of one matrix instruction, and it has at most 256 columns")
+def tile_is_not_a_multiple_of_16(case: Case) -> Iterator[Violation]:
+    """A side of the forward tile is not a positive multiple of 16, or `tile_n` is above 256.
+
+    What: `tile_m` and `tile_n` are positive multiples of 16, and `tile_n` is at most 256.
+
+    Why: Tiles are made of matrix instructions. What is no whole number of them fails while the kernel is traced, with a
+    message about layouts.
+
+    Fix: 120 -> 112 or 128; 272 -> 256.
+    """
+    for name in ("tile_m", "tile_n"):
+        value = case.config.get(name)
+        if not isinstance(value, int) or (value > 0 and value % 16 == 0 and (name == "tile_m" or value <= MAX_TILE_N)):
+            continue
+        near = (128,) if value <= 0 else nearest_multiples(value, 16)
+        if name == "tile_n" and value > MAX_TILE_N:
+            near = (MAX_TILE_N,)
+        fixes = tuple(Fix(f"config.{name}", each) for each in near)
+        yield Violation(
+            f"config.{name}", f"{name}={value} is not a positive multiple of 16 that a tile can have", fixes
+        )
