@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnctl.rules.check import check_case
+from attnctl.rules.registry import general_rules
 from attnctl_kernels.contract import Candidate, Case, SparseBlock
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Rule, Severity, Violation
@@ -25,6 +26,12 @@ def case_of(case: Case, candidate: Candidate) -> Case:
 def errors(case: Case) -> list[tuple[Rule, Violation]]:
     """Why ``case`` must not run: what ``validate`` calls errors. Warnings do not stop a candidate."""
     return [(rule, violation) for rule, violation in check_case(case) if rule.severity is Severity.ERROR]
+
+
+def error_rules(case: Case) -> list[Rule]:
+    """The rules that can stop a candidate of ``case``: the family's, which know its numbers, then general ones."""
+    rules = (*get_family(case.family).rules(), *general_rules())
+    return [each for each in rules if each.severity is Severity.ERROR and each.applies(case)]
 
 
 def default_candidate(case: Case, sparse_block: SparseBlock | None) -> Candidate:

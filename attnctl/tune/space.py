@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attnctl.errors import UsageError
-from attnctl.profile.candidate import case_of, default_candidate, errors, profile_candidate
+from attnctl.profile.candidate import case_of, default_candidate, error_rules, profile_candidate
 from attnctl_kernels.contract import Candidate, Case, Family, SparseBlock, fingerprint
 from attnctl_kernels.families import get_family
-from attnctl_kernels.rule import Rule, Violation
+from attnctl_kernels.rule import Rule, Violation, check
 
 _BLOCK = "sparse_block"  # the one name in a space that is no parameter of the kernel
 
@@ -81,13 +81,14 @@ def build(
     _refuse_what_cannot_run(case, family, values)
     everything = {each.key: each for each in (default, incumbent, own, *_product(case, family, sparse_block, values))}
     first = {default.key, incumbent.key}
+    rules = error_rules(case)
     allowed: list[tuple[bool, float, Candidate]] = []
     drops = []
     for candidate in everything.values():
         its_case = case_of(case, candidate)
-        broken = errors(its_case)
+        broken = next(check(its_case, rules), None)
         if broken:
-            drops.append(Drop(candidate, *broken[0]))
+            drops.append(Drop(candidate, *broken))
         else:
             allowed.append((candidate.key not in first, family.predicted_cost(its_case), candidate))
     ordered = tuple(candidate for *_, candidate in sorted(allowed, key=lambda item: item[:2]))

@@ -98,32 +98,35 @@ def _by_sixteen(product: Product) -> bool:
     "FA4-B027",
     passes=("backward",),
     arches=HOPPER,
-    why="P and dS are stored 16 columns at a time, and the gradients are silently wrong",
+    why="transposed, P and dS are stored 16 query rows at a time, and the gradients are silently wrong",
 )
-def scores_are_an_odd_number_of_eights(case: Case) -> Iterator[Violation]:
-    """A warp group's part of S and dP is an odd number of 8 columns (sm_90).
+def query_rows_of_a_warp_group_are_an_odd_number_of_eights(case: Case) -> Iterator[Violation]:
+    """With S transposed, a warp group's part of the query rows is an odd number of eights (sm_90).
 
-    What: `tile_n` over the warp groups that share it is a multiple of 16; with `SdP_swapAB` it is `tile_m` over
-    `AtomLayoutMSdP`.
+    What: With `SdP_swapAB`, `tile_m` over `AtomLayoutMSdP` is a multiple of 16.
 
-    Why: The accumulators of S are read two instruction columns of 8 at a time, to be the 16 of P and dS in 16 bits. Of
-    five eights the last has no partner. Nothing is said: at head_dim 128, `tile_m: 80` with `AtomLayoutMSdP: 2` gave
-    infinite and NaN dQ in all ten configs that an H200 ran, at believable speeds.
+    Why: Of five eights the last has no partner, and nothing says so. On an H200 at head_dim 128, `tile_m: 80` with
+    `AtomLayoutMSdP: 2` gave infinite or NaN dQ in all ten configs of a sweep, and `tile_m: 112` NaN in all gradients.
+    Not transposed, parts of 40 and 56 keys were right.
 
-    Fix: `tile_m: 80` -> 64 or 96 with `AtomLayoutMSdP: 2`, or `AtomLayoutMSdP: 1`.
+    Fix: `tile_m: 80` with `AtomLayoutMSdP: 2` -> `tile_m: 64` or 96, or `AtomLayoutMSdP: 1`.
     """
     config = modelled(case)
     product = sm90_products(case.problem, config)[0] if config else None
-    if config is None or product is None or not product.divides or _by_sixteen(product):
+    if config is None or product is None or not product.divides or _pairs_up(product):
         return
 
     def works(changed: Sm90Backward) -> bool:
         scores = sm90_products(case.problem, changed)[0]
-        return scores.divides and _by_sixteen(scores)
+        return scores.divides and _pairs_up(scores)
 
-    columns, groups = product.instruction_columns
-    message = f"each warp group has {columns // groups} columns of S and dP, which is no multiple of 16"
+    rows = product.rows // product.groups_of_rows
+    message = f"each warp group has {rows} query rows of S and dP, transposed, which is no multiple of 16"
     yield Violation("config.AtomLayoutMSdP", message, alone(config, _changes(config, product), works))
+
+
+def _pairs_up(scores: Product) -> bool:
+    return not scores.swapped or _by_sixteen(scores)
 
 
 @rule(

@@ -1,4 +1,4 @@
-"""FA4-B030 and B031: how the backward pass of sm_90 moves its results, in the kernel and in those around it."""
+"""FA4-B030 to B032: how the backward pass of sm_90 moves its results, in the kernel and in those around it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnctl_kernels.contract import Case
 from attnctl_kernels.fa4.backward import Sm90Backward, sm90_products
 from attnctl_kernels.fa4.call import Call, ceil_div
 from attnctl_kernels.fa4.rules.hopper_products import HOPPER, LAYOUTS, alone, modelled
-from attnctl_kernels.rule import Violation, rule
+from attnctl_kernels.rule import Fix, Violation, rule
 
 PREPROCESS_THREADS = 256
 COPIED = 4  # numbers in float32 that a thread copies at once
@@ -102,7 +102,8 @@ def sums_are_not_copied_in_whole_steps(case: Case) -> Iterator[Violation]:
     columns each: of 48 at head_dim 192 with three. With grouped heads `tile_n` likewise, with `num_wg`.
 
     Why: The preprocessing zeroes dQ and asserts that its copies are whole. The conversion stores rows in steps, up to
-    the end of the sequence and not of the tile, so that a step and a third of 64 rows write 32 rows of the next tile.
+    the end of the sequence and not of the tile: two steps of 48 for 64 rows overwrite 32 rows of the next tile. On an
+    H200, dQ was NaN at head_dim 192 with three warp groups, and nothing said so.
 
     Fix: head_dim 96: `tile_m: 80` -> 64 or 96. head_dim 192: `num_wg: 3` -> 2.
     """
@@ -119,3 +120,31 @@ def sums_are_not_copied_in_whole_steps(case: Case) -> Iterator[Violation]:
 def _even(case: Case, config: Sm90Backward) -> bool:
     shared = not (config.num_wg % config.AtomLayoutMSdP or config.num_wg % config.AtomLayoutNdKV)
     return shared and not config.num_wg_dQ % config.AtomLayoutMdQ and not any(_uneven(case, config))
+
+
+@rule(
+    "FA4-B032",
+    passes=("backward",),
+    arches=HOPPER,
+    why="the kernel and the conversion of its sums count other sizes per tile, and dQ is silently wrong",
+)
+def head_dim_is_padded_twice(case: Case) -> Iterator[Violation]:
+    """A head dimension that the backward kernel pads to 16 and the kernels around it pad to 32 (sm_90).
+
+    What: head_dim, rounded up to 16, is a multiple of 32; or `dKV_swapAB` is true, with which all pad to 64.
+
+    Why: dQ is added up tile after tile in one array of float32. At head_dim 80 the kernel writes tiles of 80 columns,
+    and the kernel that converts them reads tiles of 96. It compiles and runs with flash-attn-4 4.0.0b36's own choice:
+    on an H200, the relative error of dQ was 1.2 to 1.3 at head_dim 40, 48, 72 and 80, and with grouped heads that of dK
+    and dV too, where 64, 96, 144 and 160 had 0.002.
+
+    Fix: Pad the heads to 96; or `dKV_swapAB: true`.
+    """
+    dim, config = case.problem.head_dim, modelled(case)
+    if config is None or config.dKV_swapAB or ceil_div(dim, 16) % 2 == 0:
+        return
+    padded = ceil_div(dim, 32) * 32
+    fixes = [Fix("problem.head_dim", padded, "zeros in Q and K")]
+    fixes += alone(config, (("dKV_swapAB", True),), lambda changed: _divides(case, changed))
+    message = f"head_dim {dim} is {ceil_div(dim, 16) * 16} to the backward kernel, and {padded} to the conversion of dQ"
+    yield Violation("problem.head_dim", message, tuple(fixes))
