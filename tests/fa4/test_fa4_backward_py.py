@@ -4,9 +4,12 @@ import itertools
 
 import pytest
 from fa4_cases import CAUSAL, codes, make_case, make_problem
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from attnctl_kernels.contract import Mask
 from attnctl_kernels.fa4 import backward
+from attnctl_kernels.rule import Severity
 
 pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.fa4.launch")
@@ -87,3 +90,79 @@ def test_the_kernels_own_choice_fits(interface):
     for head_dim, sparse in itertools.product((64, 96, 128, 192, 256), (False, True)):
         case = make_case(make_problem(head_dim=head_dim, mask=CAUSAL if sparse else Mask()), "backward")
         assert not codes(case) & {"FA4-B014", "FA4-B015", "FA4-B016"}
+
+
+CONFIGS = st.builds(
+    backward.Sm90Backward,
+    tile_m=st.sampled_from((64, 80, 96, 112, 128, 192)),
+    tile_n=st.sampled_from((48, 64, 80, 96, 112, 128, 192)),
+    num_stages_Q=st.just(2),
+    num_stages_dO=st.sampled_from((1, 2)),
+    num_stages_PdS=st.sampled_from((1, 2)),
+    SdP_swapAB=st.booleans(),
+    dKV_swapAB=st.booleans(),
+    dQ_swapAB=st.booleans(),
+    AtomLayoutMSdP=st.sampled_from((1, 2, 3)),
+    AtomLayoutNdKV=st.sampled_from((1, 2, 3)),
+    AtomLayoutMdQ=st.sampled_from((1, 2, 3)),
+    num_wg=st.sampled_from((2, 3)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(config=CONFIGS, head_dim=st.sampled_from((64, 128, 192, 256)))
+def test_products_are_those_of_upstreams_own_search(interface, config, head_dim):
+    """It takes no layout that does not divide the warp groups, and pads head dimensions to 32."""
+    from flash_attn.cute.sm90_config_search import _check_mma
+
+    layouts = (config.AtomLayoutMSdP, config.AtomLayoutNdKV, config.AtomLayoutMdQ)
+    assume(not any(config.num_wg % each for each in layouts))
+    shapes = (
+        (config.tile_m, config.tile_n, config.AtomLayoutMSdP, config.SdP_swapAB),
+        (config.tile_n, head_dim, config.AtomLayoutNdKV, config.dKV_swapAB),
+        (config.tile_n, head_dim, config.AtomLayoutNdKV, config.dKV_swapAB),
+        (config.tile_m, head_dim, config.AtomLayoutMdQ, config.dQ_swapAB),
+    )
+    theirs = [
+        _check_mma(rows, columns, config.num_wg, layout, swap) is not None for rows, columns, layout, swap in shapes
+    ]
+    problem = make_problem(head_dim=head_dim, mask=Mask())
+    assert [each.divides for each in backward.sm90_products(problem, config)] == theirs
+    case = make_case(problem, "backward", **{name: getattr(config, name) for name in backward.NAMES})
+    assert ("FA4-B026" in codes(case)) == (not all(theirs))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "config", "code"),
+    [  # each was NaN, infinite or off by more than 1 on an H200
+        (128, {"tile_m": 80, "tile_n": 64, "AtomLayoutMSdP": 2, "AtomLayoutNdKV": 1}, "FA4-B027"),
+        (128, {"tile_m": 112, "tile_n": 64, "AtomLayoutMSdP": 2, "AtomLayoutNdKV": 1}, "FA4-B027"),
+        (192, {"num_wg": 3, "AtomLayoutNdKV": 3}, "FA4-B031"),
+        (40, {}, "FA4-B032"),
+        (80, {}, "FA4-B032"),
+    ],
+)
+def test_silently_wrong_gradients_are_errors(head_dim, config, code):
+    stages = {"num_stages_dO": 1, "num_stages_PdS": 1}
+    case = make_case(make_problem(head_dim=head_dim, mask=Mask()), "backward", **stages, **config)
+    assert {each for each in codes(case, Severity.ERROR) if each.startswith("FA4-B")} == {code}
+
+
+SMALL = {"tile_m": 64, "tile_n": 64, "dKV_swapAB": False, "AtomLayoutNdKV": 1, "AtomLayoutMdQ": 1}
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "config"),
+    [  # each was right there
+        (128, {"tile_m": 64, "tile_n": 80, "AtomLayoutNdKV": 1}),
+        (128, {"tile_m": 64, "tile_n": 112, "AtomLayoutNdKV": 1}),
+        (64, {**SMALL, "num_wg": 1}),
+        (64, {**SMALL, "num_stages_Q": 3, "num_stages_dO": 3, "num_stages_PdS": 3}),
+        (144, {}),
+        (160, {}),
+    ],
+)
+def test_what_only_looks_suspicious_is_let_through(head_dim, config):
+    plain = {"SdP_swapAB": False, "dKV_swapAB": True, "dQ_swapAB": False, "num_stages_dO": 1, "num_stages_PdS": 1}
+    case = make_case(make_problem(head_dim=head_dim, mask=Mask()), "backward", **{**plain, **config})
+    assert not codes(case, Severity.ERROR)
