@@ -76,13 +76,14 @@ def make_backward_work(problem, block=None, **config):
     return task, Candidate(config=case.config, sparse_block=case.sparse_block)
 
 
-def make_work(problem, tile_m=128, tile_n=128, *, mma_pv_is_rs=True, intra_wg_overlap=True):
+def make_work(problem, tile_m=128, tile_n=128, *, mma_pv_is_rs=True, intra_wg_overlap=True, **more):
     """Task and candidate."""
     config = {
         "tile_m": tile_m,
         "tile_n": tile_n,
         "mma_pv_is_rs": mma_pv_is_rs,
         "intra_wg_overlap": intra_wg_overlap,
+        **more,
     }
     task = Task(family="fa4", version=None, arch="sm_90", pass_name="forward", problem=problem)
     return task, Candidate(config=config, sparse_block=FAMILY.sparse_block(problem, "forward", config))

@@ -51,6 +51,9 @@ def right_cases():
     for heads, heads_kv, tile_m in ((32, 8, 128), (8, 1, 64), (6, 1, 128)):
         problem = make_problem(1500, heads=heads, heads_kv=heads_kv, mask=DOCUMENTS)
         yield f"{heads} heads on {heads_kv}", problem, {"tile_m": tile_m}
+    for name in ("causal", "documents"):
+        problem = make_problem(500, heads=8, heads_kv=2, mask=MASKS[name])
+        yield f"{name}, 8 heads on 2, not packed", problem, {"pack_gqa": False}
     yield "head_dim 192 and 128", make_problem(1000, heads=2, head_dim=192, head_dim_v=128, mask=WINDOW), {}
     yield "float16", make_problem(500, heads=2, dtype="float16", mask=MASKS["causal"]), {}
     yield "softmax_scale", make_problem(500, heads=2, mask=MASKS["causal"], softmax_scale=0.25), {}

@@ -137,6 +137,17 @@ def test_switches_that_are_not_passed_are_not_ignored(switch):
     assert FAMILY.cannot_run(make_case(make_problem(), tile_m=128, tile_n=128)) is None
 
 
+def test_grouped_heads_may_be_searched_packed_and_apart():
+    case = make_case(make_problem(8192, heads=16, heads_kv=4))
+    space = build(case, search={"forward": {"tile_m": (128,), "tile_n": (128,), "pack_gqa": (True, False)}})
+    assert {each.config.get("pack_gqa") for each in space.candidates} == {None, True, False}
+    grids = {each.config.get("pack_gqa"): FAMILY.grid(case_of(case.problem, each.config)) for each in space.candidates}
+    assert grids == {None: 1024, True: 1024, False: 1024}
+    short = make_problem(100, heads=16, heads_kv=4)
+    assert FAMILY.grid(make_case(short, pack_gqa=False)) == 16
+    assert FAMILY.grid(make_case(short)) == 4 * 4  # 400 rows are four tiles of 128
+
+
 def test_ragged_batches_are_not_ignored():
     case = make_case(make_problem(varlen=("cu_seqlens_q",)))
     assert "cu_seqlens_q" in FAMILY.cannot_run(case)

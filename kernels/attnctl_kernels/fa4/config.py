@@ -11,7 +11,7 @@ from attnctl_kernels.contract import PassName
 from attnctl_kernels.fa4.backward import NAMES
 
 LAUNCHED: dict[PassName, frozenset[str]] = {
-    "forward": frozenset({"tile_m", "tile_n", "mma_pv_is_rs", "intra_wg_overlap"}),
+    "forward": frozenset({"tile_m", "tile_n", "mma_pv_is_rs", "intra_wg_overlap", "pack_gqa"}),
     "backward": frozenset({*NAMES, "subtile_factor"}),
 }
 

@@ -20,6 +20,7 @@ from attnctl_kernels.contract import (
     join_words,
 )
 from attnctl_kernels.fa4 import backward, backward_cost, cost, models, tiles
+from attnctl_kernels.fa4.call import Call, ceil_div
 from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
 from attnctl_kernels.fa4.target import TARGETS
 
@@ -94,14 +95,15 @@ class Fa4(Family):
         return models.resources_of(case)
 
     def grid(self, case: Case) -> int | None:
-        """Forward packs the query heads of a group into the rows of a tile; backward has a block per key tile."""
+        """Forward has a block per query tile, where heads of a group may share the rows; backward one per key tile."""
         if not models.covers(case):
             return None
         problem = case.problem
         if case.pass_name == "backward":  # noqa: S105 - not a password
-            return -(-problem.seqlen_k // int(case.config["tile_n"])) * problem.num_heads_q * problem.batch_size
-        rows = problem.seqlen_q * (problem.num_heads_q // problem.num_heads_kv)
-        return -(-rows // int(case.config["tile_m"])) * problem.num_heads_kv * problem.batch_size
+            return ceil_div(problem.seqlen_k, int(case.config["tile_n"])) * problem.num_heads_q * problem.batch_size
+        call = Call(case)
+        heads = problem.num_heads_kv if call.pack_gqa else problem.num_heads_q
+        return ceil_div(call.packed_rows, call.tile_m) * heads * problem.batch_size
 
     def cannot_run(self, case: Case) -> str | None:
         """Switches that only other programs pass to the kernel."""
@@ -118,7 +120,8 @@ class Fa4(Family):
         return None
 
     def kernel_key(self, case: Case) -> Hashable:
-        return tiles.kernel_key(case.problem, case.config, packs=case.pass_name == "forward")  # noqa: S105 - not a password
+        packs = case.pass_name == "forward" and case.config.get("pack_gqa") is not False  # noqa: S105 - not a password
+        return tiles.kernel_key(case.problem, case.config, packs=packs)
 
     def predicted_cost(self, case: Case) -> float:
         if not models.covers(case):

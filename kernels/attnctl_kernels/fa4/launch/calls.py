@@ -106,6 +106,7 @@ def _forward(task: Task, candidate: Candidate, inputs: Inputs) -> Recorded:
         "tile_mn": (config["tile_m"], config["tile_n"]),
         "mma_pv_is_rs": config.get("mma_pv_is_rs"),  # None: the kernel's choice, and only sm_90 has one
         "intra_wg_overlap": config.get("intra_wg_overlap"),
+        "pack_gqa": config.get("pack_gqa"),  # None: grouped heads share the rows of a tile
         **mask_arguments(task, candidate, device),
         **outputs,
     }
