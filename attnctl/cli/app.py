@@ -23,8 +23,10 @@ from typer.core import TyperCommand, TyperGroup
 
 import attnctl.cli
 from attnctl._version import __version__
-from attnctl.errors import AttnctlError, ExitCode
+from attnctl.cli._say import Verbosity, choose, verbosity
+from attnctl.errors import AttnctlError, ExitCode, UsageError
 
+COMPLETE_VARIABLE = "_ATTNCTL_COMPLETE"
 SHARED = ("app", "options")
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 OUTPUT_CLOSED = 141  # 128 + SIGPIPE, likewise
@@ -78,8 +80,13 @@ def load(name: str) -> Any:
 
 
 def print_version(wanted: bool) -> None:
+    """With the packages that kernels come from: what a report of a fault needs."""
     if wanted:
-        typer.echo(f"attnctl {__version__}")
+        from attnctl.packages import kernel_versions  # noqa: PLC0415 - reads package metadata
+
+        here, absent = kernel_versions()
+        lines = [f"attnctl {__version__}", *(f"{name} {version}" for name, version in here.items())]
+        typer.echo("\n".join([*lines, f"not installed: {', '.join(absent)}"] if absent else lines))
         raise typer.Exit
 
 
@@ -97,12 +104,21 @@ def commands() -> Commands:
 
     @app.callback()
     def attnctl(
-        version: bool = typer.Option(
-            False, "--version", callback=print_version, is_eager=True, help="Show the version and exit."
+        version: bool = typer.Option(  # noqa: ARG001 - its callback has printed
+            False, "--version", callback=print_version, is_eager=True, help="Show versions and exit."
         ),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Say nothing but results and errors."),
+        verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more; show tracebacks of bugs."),
     ) -> None:
-        pass
+        if quiet and verbose:
+            raise UsageError("--quiet and --verbose say the opposite", "leave one out")
+        choose(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL)
 
+    if COMPLETE_VARIABLE in os.environ:
+        # Only a shell that completes needs it.
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        completion_init()
     group: Commands = typer.main.get_group(app)  # type: ignore[assignment]
     for path in command_files():
         group.add_command(LazyCommand(name=path.stem, help=docstring(path), rich_markup_mode=None))
@@ -148,10 +164,10 @@ def unexpected(error: Exception) -> int:
         return int(getattr(error, "exit_code", ExitCode.USAGE))
     if isinstance(error, typer.Abort):
         return INTERRUPTED
-    if os.environ.get("ATTNCTL_DEBUG"):
+    if os.environ.get("ATTNCTL_DEBUG") or verbosity() is Verbosity.VERBOSE:
         traceback.print_exception(error)
     summary = " ".join(f"{type(error).__name__}: {error}".split())
-    fail(f"this is a bug in attnctl {__version__}: {summary}", "ATTNCTL_DEBUG=1 shows the traceback")
+    fail(f"this is a bug in attnctl {__version__}: {summary}", "attnctl --verbose shows the traceback")
     return BUG
 
 

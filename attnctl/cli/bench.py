@@ -5,6 +5,11 @@ the profile gives. Everything is checked against a reference first, then timed i
 
 With --gate, a regression beyond the profile's `gate.max_regression` exits with 1, and what this machine is too noisy
 to tell with 3. Exit code 4: no device, or a missing package.
+
+Examples:
+  attnctl bench profiles/ranker-8k.yaml
+
+  attnctl bench profiles/ranker-8k.yaml --against default --gate
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnctl.cli import _complete
+from attnctl.cli._say import say
 from attnctl.cli.app import fail
 from attnctl.cli.options import Profiles, device_name
 from attnctl.errors import AttnctlError, ExitCode
@@ -45,6 +52,7 @@ def bench(
         typer.Option(
             metavar="NAME",
             show_default=False,
+            autocompletion=_complete.opponents,
             help="default, incumbent, or another family; repeatable. Without it: default and incumbent.",
         ),
     ] = None,
@@ -76,7 +84,7 @@ def bench(
             continue
         _, line, column = loaded.locate("gate.max_regression")
         try:
-            for match in matches(loaded, options, _say):
+            for match in matches(loaded, options, say):
                 found.append(match)
                 codes.append(exit_code(match))
                 if output is Format.TEXT:
@@ -99,10 +107,6 @@ def _print_findings(findings: Sequence[Finding], output: Format) -> None:
             typer.echo(github.command(finding))
         else:
             typer.echo(text.line(finding), err=True)
-
-
-def _say(message: str) -> None:
-    typer.echo(message, err=True)
 
 
 def _print(lines: Iterable[str]) -> None:

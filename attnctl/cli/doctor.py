@@ -1,6 +1,11 @@
 """Say what this machine can do, and what is missing for what.
 
 Every family is listed with its rules (which `attnctl validate` uses) and with what keeps it from being tuned here.
+
+Examples:
+  attnctl doctor
+
+  attnctl doctor --format json
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@ With a code, the one that `validate` prints, its page: `attnctl explain PAL-B003
 With a message, what it is about: `attnctl explain --message "Need to specify backward blocks."`; with `-`, all that is
 known in a traceback or a whole log from standard input: `attnctl explain - < train.log`.
 
+Examples:
+  attnctl explain FA4-S010
+
+  attnctl explain --message "Need to specify backward blocks."
+
+  attnctl explain - < train.log
+
 Exit code 0: explained; 1: nothing in the text is known; 2: wrong usage or an unknown code.
 """
 
@@ -17,6 +24,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from attnctl.cli import _complete
 from attnctl.errors import ExitCode, UsageError
 
 WIDEST = 100  # longer lines are hard to read
@@ -30,7 +38,10 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="CODE|-", show_default=False, help="The code of a rule, or - for text from standard input."
+            metavar="CODE|-",
+            show_default=False,
+            help="The code of a rule, or - for text from standard input.",
+            autocompletion=_complete.rule_codes,
         ),
     ] = None,
     message: Annotated[

@@ -16,12 +16,22 @@ from typing import Annotated
 
 import typer
 
+from attnctl.cli import _complete
+from attnctl.cli._say import say
 from attnctl.cli.options import DeviceName, OneProfile, PassOption, SeqLens, TunedDir
 
 
 def export(  # noqa: PLR0917 - the command's options
     profile: OneProfile,
-    to: Annotated[str, typer.Option("--to", metavar="FORM", help="fa4, flex, jax, ranker, vllm or csv.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORM",
+            help="fa4, flex, jax, ranker, vllm or csv.",
+            autocompletion=_complete.export_forms,
+        ),
+    ],
     seq_len: SeqLens = None,
     pass_name: PassOption = None,
     device_name: DeviceName = None,
@@ -42,7 +52,7 @@ def export(  # noqa: PLR0917 - the command's options
     chosen = Export(profile, [decide(loaded, task, device_name=device_name, tuned_dir=tuned) for task in asked])
     for each in chosen.decisions:
         if each.source is not Source.TUNED:
-            typer.echo(f"{each.task.problem.slug} {each.task.pass_name}: {excuse(profile, each)}", err=True)
+            say(f"{each.task.problem.slug} {each.task.pass_name}: {excuse(profile, each)}")
     text = exporter.render(chosen)
     if out is None:
         typer.echo(text, nl=False)
@@ -50,4 +60,4 @@ def export(  # noqa: PLR0917 - the command's options
     name_file = getattr(exporter, "file_name", lambda _: f"{profile.stem}{exporter.SUFFIX}")
     path = out / name_file(chosen) if out.is_dir() else out
     write_atomic(path, text)
-    typer.echo(f"written: {path}", err=True)
+    say(f"written: {path}")

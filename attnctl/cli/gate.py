@@ -25,6 +25,7 @@ from typing import Annotated
 
 import typer
 
+from attnctl.cli._say import say
 from attnctl.cli.options import Profiles, device_name
 from attnctl.errors import ExitCode
 
@@ -69,7 +70,7 @@ def gate(  # noqa: PLR0917 - the command's options
 
     options = GateOptions(strict, Measure(measure.value), base, device_name(device), cycles)
     gated = []
-    for each in run(profile_paths(paths), options, lambda message: typer.echo(message, err=True)):
+    for each in run(profile_paths(paths), options, say):
         gated.append(each)
         if output is not Format.JSON:
             lines = report.text(each) if output is Format.TEXT else report.commands(each)
@@ -84,5 +85,5 @@ def gate(  # noqa: PLR0917 - the command's options
         with Path(where).open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in report.markdown(gated))
     code = overall(gated)
-    typer.echo(f"gate: {report.WORDS[code]}", err=True)
+    say(f"gate: {report.WORDS[code]}")
     return code

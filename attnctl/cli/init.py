@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnctl.cli import _complete
+from attnctl.cli._say import say
 from attnctl.cli.options import PassName, SeqLens
 from attnctl.errors import ExitCode, UsageError
 
@@ -30,8 +32,13 @@ if TYPE_CHECKING:
 
 def init(  # noqa: PLR0917 - the command's options
     path: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The profile to write.")],
-    family: Annotated[str | None, typer.Option(metavar="NAME", help="The kernel: fa4, flex, blocks, ...")] = None,
-    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="sm_90, sm_100, ...")] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The kernel: fa4, flex, blocks, ...", autocompletion=_complete.families),
+    ] = None,
+    arch: Annotated[
+        str | None, typer.Option(metavar="ARCH", help="sm_90, sm_100, ...", autocompletion=_complete.arches)
+    ] = None,
     pass_name: Annotated[
         list[PassName] | None, typer.Option("--pass", help="Repeatable.", show_default="forward")
     ] = None,
@@ -41,7 +48,10 @@ def init(  # noqa: PLR0917 - the command's options
     num_heads_kv: Annotated[int | None, typer.Option("--kv-heads", metavar="N", min=1)] = None,
     head_dim: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME", help="bfloat16, float16 or float32.")] = None,
-    mask: Annotated[str | None, typer.Option(metavar="PATTERN", help="causal, sliding_window:window=1024, ...")] = None,
+    mask: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="causal, sliding_window:window=1024, ...", autocompletion=_complete.masks),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> ExitCode:
     from attnctl.files import write_new  # noqa: PLC0415 - a wrong command line costs no pydantic
@@ -71,7 +81,7 @@ def init(  # noqa: PLR0917 - the command's options
         typer.echo("nothing was written: no profile with these options is valid", err=True)
         return ExitCode.FINDINGS
     write_new(path, draft.text)
-    typer.echo(f"written: {path}; next: attnctl validate {path}", err=True)
+    say(f"written: {path}; next: attnctl validate {path}")
     return ExitCode.OK
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from attnctl.cli import _complete
 from attnctl.errors import UsageError
 
 MOST_LENGTHS = 10_000  # as many problems as a profile may make
@@ -25,7 +26,13 @@ SeqLens = Annotated[
     typer.Option("--seq-len", metavar="N", min=1, help="Instead of the profile's lengths; repeatable."),
 ]
 DeviceName = Annotated[
-    str | None, typer.Option("--device-name", metavar="NAME", help="Such as nvidia_h200. Without it: this machine's.")
+    str | None,
+    typer.Option(
+        "--device-name",
+        metavar="NAME",
+        help="Such as nvidia_h200. Without it: this machine's.",
+        autocompletion=_complete.device_names,
+    ),
 ]
 TunedDir = Annotated[
     Path | None, typer.Option("--tuned", metavar="FOLDER", help="Look here first, as load_config(tuned_dir=...) does.")

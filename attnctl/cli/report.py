@@ -2,6 +2,9 @@
 
 Takes journals (*.jsonl, *.jsonl.gz), folders of them, and profiles (*.yaml). A profile brings its masks, and the
 journals of its sweeps that are in .attnctl. Sweeps of one family and pass are compared with each other.
+
+Examples:
+  attnctl report profiles/ranker-8k.yaml
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnctl.cli._say import say
 from attnctl.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +64,7 @@ def report(
         files.append((as_json, json.dumps(document(contents), indent=1) + "\n"))
     for path, content in files:
         write_atomic(path, content)
-        typer.echo(f"written: {path}", err=True)
+        say(f"written: {path}")
     return ExitCode.OK
 
 

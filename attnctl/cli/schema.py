@@ -2,6 +2,9 @@
 
 Editors complete and check profiles with it, for example through a first line of
 `# yaml-language-server: $schema=attnctl.schema.json`.
+
+Examples:
+  attnctl schema > attnctl.schema.json
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 One section per problem and pass. A cell of the picture is full (all pairs visible), partial, diagonal (partial, and
 the queries meet their own keys in it) or empty; long sequences are scaled down to the width of the terminal.
 Operations are those of the whole call: what the mask needs, and what the kernel executes on whole blocks.
+
+Examples:
+  attnctl show profiles/window-8k-d256.yaml
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnctl.cli._say import say
 from attnctl.cli.options import OneProfile, SeqLens
 from attnctl.errors import ExitCode, UsageError
 
@@ -73,7 +77,7 @@ def _draw(wanted: Sequence[Case], svg: Path | None, png: Path | None) -> None:
     if png:
         write_atomic(png, as_png(drawing))
     for path in filter(None, (svg, png)):
-        typer.echo(f"written: {path}", err=True)
+        say(f"written: {path}")
 
 
 def _print_json(profile: Path, wanted: Sequence[Case]) -> None:

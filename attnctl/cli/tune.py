@@ -4,6 +4,13 @@ Every candidate is checked against a reference before it is timed. The best of t
 the config in use again, interleaved, in fresh processes, and only a difference beyond the noise makes a new winner.
 State is kept in .attnctl: a sweep that was interrupted goes on where it stopped.
 
+Examples:
+  attnctl tune profiles/quickstart.yaml
+
+  attnctl tune profiles/ranker-8k.yaml --budget 10m --device 0
+
+  attnctl tune profiles/ranker-8k.yaml --dry-run
+
 Exit code 0: decided; 1: errors in a profile, or no config works; 2: wrong usage; 3: the machine was unstable;
 4: no device, or a missing package; 130, 143: interrupted.
 """
@@ -18,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnctl.cli._say import verbosity
 from attnctl.cli.options import Profiles, device_name
 from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks, UsageError
 
@@ -115,7 +123,7 @@ def _tune(profiles: Sequence[Loaded], options: Options, output: Format) -> int:
     from attnctl.tune.interrupt import Interrupted, Interrupts  # noqa: PLC0415
     from attnctl.tune.run import Tuning, count_tasks, how_to_resume  # noqa: PLC0415
 
-    progress = live(terminal=has_colour(sys.stderr))
+    progress = live(terminal=has_colour(sys.stderr), verbosity=verbosity())
     results: list[TaskResult] = []
     with Interrupts() as interrupts:
         tunings = [Tuning(each, options, progress, interrupts) for each in profiles]

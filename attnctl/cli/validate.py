@@ -5,6 +5,13 @@ nearest values that work; `attnctl explain CODE` prints the rule's page.
 
 With --compile, what breaks no rule is compiled for its arch, which needs the family's packages and no GPU either.
 
+Examples:
+  attnctl validate profiles
+
+  attnctl validate profiles/mine.yaml --seq-len 128:8192:128
+
+  attnctl validate profiles --strict --format github
+
 Exit code 0: no errors (with --strict: no warnings either); 1: findings; 2: wrong usage or a missing file;
 4 (--compile): a package is missing.
 """
@@ -18,6 +25,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnctl.cli import _complete
+from attnctl.cli._say import say
 from attnctl.cli.options import LengthRanges, Profiles, parse_lengths
 from attnctl.errors import ExitCode, UsageError
 from attnctl.report import get_renderer, renderer_names, summarize
@@ -41,9 +50,18 @@ def validate(  # noqa: PLR0917 - the command's options
             help="Block arrays to check, too: .npz, .safetensors, .pt or .json.",
         ),
     ] = None,
-    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Instead of the profile's arch: sm_90, ...")] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(metavar="ARCH", help="Instead of the profile's arch: sm_90, ...", autocompletion=_complete.arches),
+    ] = None,
     format: Annotated[  # noqa: A002 - the option's name
-        str, typer.Option("--format", metavar="NAME", help=f"One of: {', '.join(renderer_names())}.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help=f"One of: {', '.join(renderer_names())}.",
+            autocompletion=_complete.finding_formats,
+        ),
     ] = "text",
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
     compile: Annotated[  # noqa: A002 - the option's name
@@ -71,7 +89,7 @@ def validate(  # noqa: PLR0917 - the command's options
     renderer.render(reports, sys.stdout)
     sys.stdout.flush()  # before the summary, where both streams meet
     summary = summarize(reports)
-    typer.echo(summary, err=True)
+    say(str(summary))
     failed = summary.errors + (summary.warnings if strict else 0)
     return ExitCode.FINDINGS if failed else ExitCode.OK
 
@@ -80,4 +98,4 @@ def _compiled(checked: Sequence[tuple[Loaded, Report]], jobs: int | None, deadli
     from attnctl.compile.run import Settings, compile_all  # noqa: PLC0415 - as above
 
     settings = Settings(jobs, deadline or COMPILE_DEADLINE_S)
-    return compile_all(checked, settings, lambda message: typer.echo(message, err=True))
+    return compile_all(checked, settings, say)

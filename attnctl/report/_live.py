@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 _EVERY_S = 5.0  # a plain line at most this often
 
 
-def live(*, terminal: bool) -> Progress:
-    """The progress display for stderr."""
+def live(*, terminal: bool, verbosity: int = 0) -> Progress:
+    """The progress display for stderr; ``verbosity`` below 0: none, above: a line per outcome."""
+    if verbosity < 0:
+        return Progress()
+    if verbosity > 0:
+        return _Every()
     return _Moving() if terminal else _Plain()
 
 
@@ -93,6 +97,14 @@ class _Plain(_Display):
 
     def finals(self, process: int, processes: int, contenders: int) -> None:
         self.say(f"finals: process {process} of {processes}, {contenders} contenders")
+
+
+class _Every(_Plain):
+    def outcome(self, candidate: Candidate, result: Result, note: str = "") -> None:
+        if result.outcome is Outcome.OK:
+            median = f" {result.timing.median_us:,.1f} us" if result.timing else ""
+            self.say(f"{result.outcome}: {candidate}:{median}{f' ({one_line(note)})' if note else ''}")
+        super().outcome(candidate, result, note)
 
 
 class _Moving(_Display):

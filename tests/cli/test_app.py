@@ -29,7 +29,7 @@ def command(tmp_path, monkeypatch):
 
 def test_version(process):
     done = process("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"attnctl {__version__}\n", "")
+    assert (done.returncode, done.stdout.splitlines()[0], done.stderr) == (0, f"attnctl {__version__}", "")
 
 
 def test_help_lists_every_command_with_its_sentence(attnctl):
