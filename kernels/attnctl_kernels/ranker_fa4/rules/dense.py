@@ -9,6 +9,7 @@ from attnctl_kernels.ranker_fa4.spec import BLOCK
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
 V1_ARCHES = ("sm_100", "sm_103")
+PACKED = ("user_lens", "packed_seq_len")
 V2_ARCHES_WITHOUT_CAP = ("sm_80", "sm_86", "sm_89")
 
 
@@ -93,13 +94,15 @@ def lengths_not_aligned_to_blocks(case: Case) -> Iterator[Violation]:
     why="version xai-v1 has Blackwell kernels only",
     upstream=(
         "requires GB200 or GB300 (got {})",
+        "requires A100, H100, GB200 or GB300 (got {})",
         "cutedsl ranker attention: unsupported compute capability {}.x",
     ),
 )
 def device_not_supported(case: Case) -> Iterator[Violation]:
     """The first version of the ranker runs on GB200 and GB300 only.
 
-    What: Version `xai-v1` needs `sm_100` or `sm_103`; `xai-v2` runs on compute capability 8 to 11.
+    What: Version `xai-v1` needs `sm_100` or `sm_103`; `xai-v2` runs on compute capability 8 to 11, though the ranker's
+    attention modules let only A100, H100, GB200 and GB300 through.
 
     Why: On another device the first version looks for fallback modules that are not part of it, and ends in
     ModuleNotFoundError.
@@ -119,29 +122,33 @@ def device_not_supported(case: Case) -> Iterator[Violation]:
         "does not support softcap (got attn_logit_cap={}). Use qk_norm=True instead.",
         "requires qk_norm=True for stable training",
         "attn_logit_cap > 0 needs score_mod",
+        "attn_logit_cap is SM90/SM100 only",
+        "wrapper does not wire the attn_logit_cap score_mod (got attn_logit_cap={})",
     ),
 )
 def switch_not_supported(case: Case) -> Iterator[Violation]:
     """A causal mask, a logit cap, or no query-key norm.
 
-    What: The mask is not causal; `attn_logit_cap` is 0 for version `xai-v1`, and for `xai-v2` on compute capability
-    8; `qk_norm` is true.
+    What: The mask is not causal. `attn_logit_cap` is 0 for version `xai-v1`, for `xai-v2` on compute capability 8,
+    and for packed rows. `qk_norm` is true for `xai-v1` and for packed rows.
 
-    Why: A cap would be a function of the scores, which the dense kernel does not have: normalised queries and keys
-    keep the logits small instead.
+    Why: A cap is a function of the scores, which only the dense kernels of `xai-v2` have, and those for compute
+    capability 8 not together with block lists. Normalised queries and keys keep the logits small instead.
 
     Fix: `attn_logit_cap: 0` and `qk_norm: true`; `pattern: history_candidate` or `dense`.
     """
     config = case.config
     if case.problem.mask.pattern == "causal":
         yield Violation("mask.pattern", "the ranker has no causal mask", (Fix("mask.pattern", "dense"),))
-    cap = config.get("attn_logit_cap")
-    capped = case.version != "xai-v1" and case.arch not in V2_ARCHES_WITHOUT_CAP
+    cap, packed = config.get("attn_logit_cap"), any(config.get(name) is not None for name in PACKED)
+    plain = case.version == "xai-v1" or packed
+    capped = not plain and case.arch not in V2_ARCHES_WITHOUT_CAP
     if isinstance(cap, int | float) and cap > 0 and not capped:
         where = f"{case.version} on {case.arch}" if case.arch else case.version
+        where += " with packed rows" if packed else ""
         field = "config.attn_logit_cap"
         yield Violation(field, f"{where} cannot cap logits (attn_logit_cap={cap})", (Fix(field, 0.0),))
-    if config.get("qk_norm") is False:
+    if config.get("qk_norm") is False and plain:
         yield Violation("config.qk_norm", "qk_norm is off", (Fix("config.qk_norm", True),))
 
 

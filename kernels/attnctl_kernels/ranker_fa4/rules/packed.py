@@ -20,6 +20,10 @@ SIZES = ("user_lens", "hist_sizes", "cand_sizes")
         "All per-user lengths must be block-aligned",
         "Candidate sequence length must be block-aligned",
         "num_blocks={} too small for hist_sizes (need {})",
+        "hist_sizes must be multiples of block_size={}, got {}",
+        "cand_sizes must be multiples of block_size={}, got {}",
+        "max_hist_blocks={} too small (max h={})",
+        "max_cand_blocks={} too small (max c={})",
     ),
 )
 def packed_sizes_not_aligned_to_blocks(case: Case) -> Iterator[Violation]:

@@ -10,26 +10,26 @@ from attnctl_kernels.ranker_fa4.spec import BLOCK
 from attnctl_kernels.rule import Fix, Severity, Violation, length_fixes, rule
 
 LARGEST_HEAD = 128
-LARGE_HEADS = ((192, 128),)
 
 
 @rule("RFA4-006", why="S, dP, dK and dV of a larger head do not fit the 512 columns of tensor memory")
 def head_too_large(case: Case) -> Iterator[Violation]:
-    """The head is larger than the kernels' tiles.
+    """The head is larger than the kernels' tiles, or V has another one.
 
-    What: `head_dim` and `head_dim_v`, rounded up to 32, are at most 128, or 192 and 128.
+    What: `head_dim`, rounded up to 32, is at most 128, and `head_dim_v` equals it.
 
-    Why: The backward kernel asserts it without a message, while it is traced.
+    Why: The backward kernel asserts the size without a message, while it is traced. The wrapper builds its kernels for
+    one head dimension, that of Q, so that the pair 192 and 128, which the kernels themselves have, cannot be had.
 
-    Fix: 160 -> 128; or `head_dim: 192` with `head_dim_v: 128`.
+    Fix: 160 -> 128; `head_dim_v: 64` beside 128 -> 128, with zeros.
     """
-    sizes = case.problem.head_dim, case.problem.head_dim_v
-    rounded = tuple(-(-each // 32) * 32 for each in sizes)
-    if max(rounded) > LARGEST_HEAD and rounded not in LARGE_HEADS:
-        large = "head_dim" if rounded[0] > LARGEST_HEAD else "head_dim_v"
-        shown = f"head_dim={sizes[0]}, head_dim_v={sizes[1]}"
-        fixes = (Fix(f"problem.{large}", LARGEST_HEAD),) if rounded[1] <= LARGEST_HEAD or large == "head_dim_v" else ()
-        yield Violation(f"problem.{large}", f"{shown} is above {LARGEST_HEAD}", fixes, "192 with 128 works, too")
+    size, size_v = case.problem.head_dim, case.problem.head_dim_v
+    if -(-size // 32) * 32 > LARGEST_HEAD:
+        fix = Fix("problem.head_dim", LARGEST_HEAD)
+        yield Violation("problem.head_dim", f"head_dim={size} is above {LARGEST_HEAD}", (fix,))
+    elif size_v != size:
+        fix = Fix("problem.head_dim_v", size)
+        yield Violation("problem.head_dim_v", f"head_dim_v={size_v} differs from head_dim={size}", (fix,))
 
 
 @rule("RFA4-007", why="packed heads read the lists of one of them, and nothing checks that the others are alike")
@@ -78,7 +78,10 @@ def scale_is_not_in_the_cache_key(case: Case) -> Iterator[Violation]:
     arches=("sm_80", "sm_86", "sm_89"),
     versions=("xai-v2",),
     why="the kernel for sm_80 has no tile that ends early",
-    upstream=("SM80 cutedsl ranker attention requires seq_len % 128 == 0",),
+    upstream=(
+        "SM80 cutedsl ranker attention requires seq_len % 128 == 0",
+        "SM80 cutedsl ranker varlen attention requires packed_S % 128 == 0",
+    ),
 )
 def length_not_whole_tiles_on_ampere(case: Case) -> Iterator[Violation]:
     """The sequence ends inside a tile (sm_80, sm_86, sm_89).
