@@ -10,7 +10,8 @@ from attnctl.profile.decision import Decision
 from attnctl_kernels.pallas_mgpu.spec import TuningConfig
 
 ENTRY = "pipeline_emitter"  # says which function is called, and is no field upstream
-FIELDS = tuple(name for name in TuningConfig.model_fields if name != ENTRY)
+MACHINE = "cuda_runtime"  # says where it is compiled, likewise
+FIELDS = tuple(name for name in TuningConfig.model_fields if name not in {ENTRY, MACHINE})
 
 
 def of(decision: Decision) -> str:

@@ -97,13 +97,17 @@ def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
     "SGL-004",
     passes=("forward",),
     why="the fork's own features work with some configs only",
-    upstream=("learnable_sink must be bfloat16", "for relative bias, require causal or window length == rel_extent"),
+    upstream=(
+        "learnable_sink must be bfloat16",
+        "for relative bias, require causal or window length == rel_extent",
+        "for relative bias, require causal (with possibly shifted diagonal) or window length == rel_extent",
+    ),
 )
 def feature_of_the_fork_not_supported(case: Case) -> Iterator[Violation]:
     """A sink, a relative bias or block scales that this config cannot have.
 
-    What: `learnable_sink` is bfloat16. `rel_extent` is a multiple of 128, with tiles of 128 x 128, and the mask is
-    causal or a window of that length. With `block_scaled`, `q_stage` is 1.
+    What: `learnable_sink` is bfloat16. `rel_extent` is a multiple of 128, with tiles of 128 x 128, and a window, where
+    the mask is one, has that length. With `block_scaled`, `q_stage` is 1.
 
     Why: The fork adds these features to a kernel of an older release. What it does not refuse with a message fails
     while it is traced.
@@ -119,9 +123,9 @@ def feature_of_the_fork_not_supported(case: Case) -> Iterator[Violation]:
         if extent < 1 or extent % BIAS_GRANULE:
             fixes = tuple(Fix("config.rel_extent", each) for each in nearest_multiples(max(extent, 1), BIAS_GRANULE))
             yield Violation("config.rel_extent", f"rel_extent={extent} is not a multiple of {BIAS_GRANULE}", fixes)
-        elif mask.pattern != "causal" and (mask.pattern != "sliding_window" or mask.window != extent):
-            message = f"a relative bias of {extent} needs a causal mask or a window of that length"
-            yield Violation("mask.pattern", message, advice="use pattern causal, or a window of that length")
+        elif mask.pattern == "sliding_window" and mask.window != extent:
+            message = f"a relative bias of {extent} needs a window of that length, not {mask.window}"
+            yield Violation("mask.window", message, (Fix("mask.window", extent),))
         for name in ("tile_m", "tile_n"):
             if config.get(name) != BIAS_GRANULE:
                 message = f"a relative bias needs {name}={BIAS_GRANULE}, not {config.get(name)}"
