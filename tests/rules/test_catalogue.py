@@ -107,7 +107,7 @@ WORKED = [
     ("PAL-B003", pallas(1000, BACKWARD.format(dq=64)), "compute_wgs_bwd=2 = 128", {1024}),
     ("PAL-B005", pallas(1000, BACKWARD.format(dq=64)), "1000", {1024}),
     ("PAL-H001", pallas(1280, "").replace("block_kv: 64", "block_kv: 320"), "320", {256}),
-    ("PAL-H002", pallas(1024, "").replace("block_kv: 64", "block_kv: 256"), "295512", {128}),
+    ("PAL-H002", pallas(1024, "").replace("block_kv: 64", "block_kv: 256"), "2980", {128}),
     ("PAL-H003", pallas(1024, "").replace("block_q: 64, block_kv: 64", "block_q: 128, block_kv: 128"), "320", {64}),
 ]  # fmt: skip
 
