@@ -32,8 +32,10 @@ class JaxCuda(TorchCuda):
     def sample_us(self, runs: Sequence[Run], cache: CachePolicy, between: Run | None = None) -> list[float]:
         """In parts that JAX queues without waiting. What comes between runs may be a program, too."""
         step = _QUEUE // 2 if between else _QUEUE
-        parts = (runs[start : start + step] for start in range(0, len(runs), step))
-        return [sample for part in parts for sample in super(JaxCuda, self).sample_us(part, cache, between)]
+        samples: list[float] = []
+        for start in range(0, len(runs), step):
+            samples += super().sample_us(runs[start : start + step], cache, between)
+        return samples
 
     def export(self, tensor: torch.Tensor) -> Any:
         import jax  # noqa: PLC0415
