@@ -96,7 +96,8 @@ def compiled(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
         for task in {task.fingerprint: task for task, _ in work}.values():
             for candidate, result in pool.completed(task):
                 results[task.fingerprint, candidate.key] = result
-                print(f"{candidate}: {result.outcome} {result.reason}", file=sys.stderr, flush=True)
+                dims = f"head_dim {task.problem.head_dim}/{task.problem.head_dim_v}"
+                print(f"{dims} {candidate}: {result.outcome} {result.reason}", file=sys.stderr, flush=True)
     return [results[task.fingerprint, candidate.key] for task, candidate in work]
 
 
