@@ -98,7 +98,7 @@ def in_a_process(what, work, cache, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=570,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ATTNCTL_CACHE_DIR": str(cache), **environment},
     )
     assert finished.returncode == 0, finished.stderr[-2000:]

@@ -33,10 +33,6 @@ VALID = {
         make_problem(500, head_dim=32, heads_kv=2, mask=MASKS["causal ragged documents"]),
         {**SMALL, "subtile_factor": 2},
     ),
-    "S transposed, dQ by one warp group": (
-        PLAIN,
-        {**SMALL, "dQ_single_wg": True, "SdP_swapAB": True, "AtomLayoutMSdP": 2},
-    ),
 }
 REFUSED = {
     "dQ has no whole instructions": (
