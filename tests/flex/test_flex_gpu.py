@@ -1,18 +1,26 @@
 """The real kernels on a real GPU, through the checks of a worker: NaN in outputs and unseen keys, races, references."""
 
 import os
+import re
 
 import pytest
 from flex_runs import MASKS, compiled, make_problem, make_work
 
-from attnctl_kernels.contract import Mask
+from attnctl_kernels.contract import Mask, Outcome
 
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.flex.launch")
 
-from attnctl.worker.check import Checker  # noqa: E402 - needs torch
+from torch._dynamo.utils import counters  # noqa: E402 - needs torch
+from torch._inductor.utils import run_and_get_code  # noqa: E402
+from torch.nn.attention.flex_attention import BlockMask, flex_attention  # noqa: E402
+
+from attnctl.worker import failures  # noqa: E402
+from attnctl.worker.check import Checker  # noqa: E402
 from attnctl.worker.devices import open_device  # noqa: E402
 from attnctl.worker.setup import Setup  # noqa: E402
+from attnctl_kernels.flex.launch import source  # noqa: E402
+from attnctl_kernels.flex.launch.block_mask import flex_mask  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible")]
 ARCH = "sm_{}{}".format(*torch.cuda.get_device_capability()) if torch.cuda.is_available() else "sm_90"
@@ -80,3 +88,72 @@ def test_right_by_all_checks_of_a_worker(device, name):
     check = checked(device, *WORK[name])
     expected = {"dq", "dk", "dv"} if name.startswith("backward") else {"out", "lse"}
     assert set(check.error) == expected
+
+
+def kernel(code):
+    """The attention kernel's source, without the name that depends on the graph around it; None: there is none."""
+    found = re.search(r"(triton_tem\w*) = async_compile\.triton\(.*?'''(.*?)'''", code, re.DOTALL)
+    return found and found[2].replace(found[1], "kernel")
+
+
+def test_twelve_configs_in_one_process_run_kernels_of_their_own(device):
+    """dynamo would run all but the first eight eagerly; it takes no part."""
+    counters.clear()
+    problem = make_problem(512, heads=2)
+    setup = Setup(make_work(problem, arch=ARCH)[0], device)
+    sources = set()
+    for block_m, block_n, stages in ((m, n, s) for m in (64, 128) for n in (32, 64, 128) for s in (1, 2)):
+        config = {"BLOCK_M": block_m, "BLOCK_N": block_n, "num_stages": stages, "num_warps": 4}
+        task, candidate = make_work(problem, arch=ARCH, **config)
+        checker = Checker(setup, setup.bind(launch.LAUNCHER, candidate))
+        checker.first_run()
+        checker.check_first_run()
+        mask = flex_mask(problem, candidate.sparse_block)
+        code, cached = source.generated(task, candidate, mask, torch.device("cuda:0"))
+        assert cached
+        sources.add(kernel(code))
+    assert len(sources) == 12
+    assert not counters["frames"]
+
+
+def test_kernels_are_those_that_torch_compile_makes():
+    problem = make_problem(512, heads=4, heads_kv=2, batch_size=1)
+    works = [make_work(problem, pass_name, arch=ARCH) for pass_name in ("forward", "backward")]
+    mask = flex_mask(problem, (128, 128))
+    ours = [source.generated(*work, mask, torch.device("cuda:0"))[0] for work in works]
+    lists = {name: torch.from_numpy(array).cuda() for name, array in mask.lists.items()}
+
+    def train():
+        q, k, v = (
+            torch.randn(1, 512, heads, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+            for heads in (4, 2, 2)
+        )
+        block_mask = BlockMask(
+            seq_lengths=mask.seqlens,
+            BLOCK_SIZE=mask.block_size,
+            mask_mod=lambda b, h, q, k: k <= q + 0,  # as the pattern writes it
+            **lists,
+        )
+        compiled_attention = torch.compile(flex_attention, dynamic=False)
+        views = (each.transpose(1, 2) for each in (q, k, v))
+        compiled_attention(*views, block_mask=block_mask, enable_gqa=True).sum().backward()
+
+    with torch._inductor.config.patch(source.settings()):
+        _, codes = run_and_get_code(train)
+    theirs = [found for code in codes if (found := kernel(code))]
+    for each in ours:
+        # Options that the candidate states stand first among the constants, and torch's own choice stands last.
+        assert sorted(kernel(each).splitlines()[20:]) in [sorted(found.splitlines()[20:]) for found in theirs]
+
+
+def test_too_much_shared_memory_is_out_of_resources(device):
+    problem = make_problem(512, heads=1, head_dim=256, batch_size=1)
+    task, candidate = make_work(problem, arch=ARCH, BLOCK_M=128, BLOCK_N=128, num_stages=4, num_warps=8)
+    setup = Setup(task, device)
+    try:
+        setup.bind(launch.LAUNCHER, candidate)
+    except Exception as error:
+        result = failures.as_result(error, "compile", device)
+        assert (result.outcome, result.poisoned) == (Outcome.OUT_OF_RESOURCES, False)
+    else:
+        pytest.fail("the kernel fits")

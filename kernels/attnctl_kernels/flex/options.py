@@ -29,7 +29,8 @@ def kernel_options(config: Config, device_type: str) -> dict[str, Any]:
     """What `flex_attention` hands to the compiler for ``config``; the log-sum-exp is written as it is in training."""
     given = {name: value for name, value in config.items() if name in KERNEL_OPTIONS and value is not None}
     wants_lse = device_type != "cpu" and config.get("return_lse") is not False
-    return {**_SWITCHES, **given, "OUTPUT_LOGSUMEXP": wants_lse, "OUTPUT_MAX": False}
+    switches = {name: value for name, value in _SWITCHES.items() if name not in given}
+    return {**given, **switches, "OUTPUT_LOGSUMEXP": wants_lse, "OUTPUT_MAX": False}
 
 
 def of_pass(config: Config, pass_name: PassName) -> dict[str, Scalar]:

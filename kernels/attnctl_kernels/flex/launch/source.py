@@ -93,6 +93,7 @@ def _generate(task: Task, candidate: Candidate, mask: FlexMask, device: torch.de
     return code
 
 
+@cache
 def settings() -> dict[str, Any]:
     """Inductor's settings: one tile per candidate, no search of its own, and nothing changed behind our back."""
     wanted = {
