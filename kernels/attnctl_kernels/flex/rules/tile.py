@@ -74,7 +74,9 @@ def tile_exceeds_shared_memory(case: Case) -> Iterator[Violation]:
 
     Why: Queries stay, keys and values stream through a ring. head_dim 192 counts as 256. Inductor's own tiles were
     chosen on large GPUs: float32 at head_dim 128 on sm_89 needs 131072 bytes of 101376. A length that slipped into
-    head_dim does the same: at head_dim 1024 no usual tile fits.
+    head_dim does the same: at head_dim 1024 no usual tile fits. torch 2.13 says nothing: it compiles the kernel again
+    with `num_stages: 1` (`torch._inductor.config.triton.dynamic_disable_pipelining`). attnctl switches that off, so
+    that a config is measured as it is written or not at all.
 
     Fix: head_dim 192/128 on sm_86: 64 x 64 with 3 stages -> `BLOCK_M: 128`, `BLOCK_N: 32`, `num_stages: 2`. The
     forward options are `BLOCK_M`, `BLOCK_N` and `num_stages`, or the same with `fwd_`.
