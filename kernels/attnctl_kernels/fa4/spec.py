@@ -71,7 +71,7 @@ class Fa4(Family):
         forward = tiles.forward_tile(problem, arch, sparse_block)
         if arch != "sm_90":
             return {"tile_m": forward.tile_m, "tile_n": forward.tile_n}
-        return asdict(forward)
+        return {name: getattr(forward, name) for name in forward.__slots__}  # asdict copies deeply, ten thousand times
 
     def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
         block = int(config["tile_m"]) * int(config.get("subtile_factor", 1)), int(config["tile_n"])
