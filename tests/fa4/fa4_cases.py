@@ -12,6 +12,7 @@ from attnctl_kernels.fa4.spec import FAMILY
 from attnctl_kernels.rule import Severity, check
 
 CAUSAL = Mask(pattern="causal")
+THOROUGH = int(os.environ.get("ATTNCTL_EXAMPLES", "1"))  # times as many random examples
 
 # One of each, for sequences of 500 tokens.
 MASKS = {

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fa4_cases import codes, make_case, make_problem
+from fa4_cases import THOROUGH, codes, make_case, make_problem
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -163,7 +163,7 @@ def ours(case):
     return codes(case) & set().union(*MESSAGES.values()) - ELSEWHERE
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=250)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=250 * THOROUGH)
 @given(cases())
 def test_same_verdict_as_validate_fwd_config(case):
     case = replace(case, config={**case.config, "FLASH_ATTENTION_NUM_SMS": NUM_SMS})
@@ -185,7 +185,7 @@ def test_same_verdict_as_validate_fwd_config(case):
         assert codes(case) & expected, refused
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=150 * THOROUGH)
 @given(st.sampled_from((64, 128, 192)), counts, counts)
 def test_same_verdict_on_hopper_registers(tile_m, mma, producer):
     from flash_attn.cute import config
@@ -197,7 +197,7 @@ def test_same_verdict_on_hopper_registers(tile_m, mma, producer):
     assert bool(codes(case) & {"FA4-R002", "FA4-R003"}) == _refused(config, forward)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=150 * THOROUGH)
 @given(st.sampled_from((1, 2)), counts, counts, counts)
 def test_same_verdict_on_blackwell_registers(q_stage, softmax, correction, other):
     from flash_attn.cute import config
@@ -217,7 +217,7 @@ def _refused(config, forward):
     return False
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=120)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=120 * THOROUGH)
 @given(cases())
 def test_what_is_left_out_is_chosen_as_upstream_chooses(case):
     """`select_fwd_config`, for what it may choose itself."""

@@ -4,7 +4,7 @@ import itertools
 from functools import partial
 
 import pytest
-from fa4_cases import CAUSAL, errors, make_case, make_problem, make_work
+from fa4_cases import CAUSAL, THOROUGH, errors, make_case, make_problem, make_work
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -165,7 +165,7 @@ def test_default_backward_tile_is_upstreams(upstream):
 LATER = {"FA4-F007", "FA4-F023"}  # what the compiler and the launch find, not the entry
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150 * THOROUGH)
 @given(
     st.tuples(st.sampled_from(("sm_90", "sm_100")), st.sampled_from(HEAD_DIMS)),
     st.tuples(st.sampled_from((100, 128, 1000, 1024)), st.sampled_from((1, 2))),
@@ -182,7 +182,7 @@ def test_sparse_rules_refuse_what_upstream_refuses(upstream, target, shape, bloc
     assert bool(errors(case) - LATER) == (refused is not None), refused
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80 * THOROUGH)
 @given(st.sampled_from((16, 64, 96, 128, 192, 256)), st.sampled_from((64, 128)), BLOCKS_Q, BLOCKS_KV)
 def test_backward_rules_refuse_what_upstream_refuses(upstream, dim, dim_v, block_q, block_kv):
     problem = make_problem(head_dim=dim, head_dim_v=min(dim, dim_v))
@@ -191,7 +191,7 @@ def test_backward_rules_refuse_what_upstream_refuses(upstream, dim, dim_v, block
     assert bool(errors(case) & {"FA4-B003", "FA4-B004"}) == (refused is not None), refused
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60 * THOROUGH)
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 4), st.integers(1, 200))
 def test_subtiles_are_what_upstream_counts(upstream, factor, multiple, tile, kv_blocks):
     """FA4-B002 against the function that the message comes from."""
@@ -246,7 +246,7 @@ CONFIG_PY_MESSAGES = (
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200 * THOROUGH)
 @given(st.sampled_from(tuple(ARCHES)), st.integers(-16, 400), st.integers(-16, 400), st.booleans(), st.booleans())
 def test_no_tile_passes_that_config_py_refuses(arch, tile_m, tile_n, rs, overlap):
     """`validate_fwd_config` is called by nothing in the wheel; the rules are at least as strict."""

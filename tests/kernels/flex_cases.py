@@ -1,5 +1,6 @@
 """Cases of FlexAttention, as the tool makes them, and fixes in place."""
 
+import os
 from dataclasses import replace
 
 from attnctl_kernels.contract import Case, Layout, Mask, Problem
@@ -8,6 +9,7 @@ from attnctl_kernels.rule import Severity, check
 
 FAMILY = get_family("flex")
 CAUSAL = Mask(pattern="causal")
+THOROUGH = int(os.environ.get("ATTNCTL_EXAMPLES", "1"))  # times as many random examples
 
 
 def case_of(

@@ -10,7 +10,7 @@ What they disagree on, by rule, and why:
 from types import SimpleNamespace
 
 import pytest
-from flex_cases import CAUSAL, case_of, errors
+from flex_cases import CAUSAL, THOROUGH, case_of, errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,7 +130,7 @@ def arguments(case, layout):
     }
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=500 * THOROUGH)
 @given(call=calls())
 def test_the_entry_refuses_what_the_rules_refuse(entry, call):
     case, layout = call
@@ -182,7 +182,7 @@ class Sizes:
         return [sympy.Integer(each) for each in self.sizes]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300 * THOROUGH)
 @given(
     seqlen_q=st.sampled_from([1, 16, 100, 127, 128, 4096]),
     heads=st.tuples(st.integers(1, 16), st.integers(1, 8)),

@@ -199,10 +199,11 @@ def query_block_is_not_whole_stages(case: Case) -> Iterator[Violation]:
 def block_size_ambiguous(case: Case) -> Iterator[Violation]:
     """Prebuilt block arrays come without the block size that they were built for.
 
-    What: Where `layout.num_blocks` is given, `sparse_block` is too, unless one size alone fits.
+    What: Where `layout.num_blocks` is given, `sparse_block` is too, unless one size alone fits, and whole query tiles
+    make it up.
 
     Why: 2 rows over 256 queries fit every block size from 128 to 255. Arrays built for 192 look the same as arrays
-    built for 128, and mask the wrong queries.
+    built for 128, and mask the wrong queries. One row over 100 queries is taken for a block of 100, which is refused.
 
     Fix: State `sparse_block`, and pass `block_size` with the arrays.
     """
@@ -213,9 +214,16 @@ def block_size_ambiguous(case: Case) -> Iterator[Violation]:
     smallest, largest = -(-seqlen_q // count), seqlen_q if count == 1 else (seqlen_q - 1) // (count - 1)
     if count > 1 and smallest < largest:
         message = f"{count} rows over {seqlen_q} queries fit every query block from {smallest} to {largest}"
-        derived = block(case)
-        fixes = (Fix("sparse_block", derived),) if derived and smallest <= derived[0] <= largest else ()
-        yield Violation("layout.num_blocks", message, fixes, "state the sparse_block that the arrays were built for")
+    elif smallest == largest and smallest % (Call(case).q_stage * number(case, "tile_m") or 1):
+        message = (
+            f"{count} rows over {seqlen_q} queries are taken for query blocks of {smallest}, not whole query tiles"
+        )
+    else:
+        return
+    derived = block(case)
+    fits = derived and -(-seqlen_q // derived[0]) == count
+    fixes = (Fix("sparse_block", derived),) if fits else ()
+    yield Violation("layout.num_blocks", message, fixes, "state the sparse_block that the arrays were built for")
 
 
 @rule(
