@@ -15,6 +15,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import shlex
 import struct
 import subprocess
@@ -26,6 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ROWS = 50
+_FONT = re.compile(r"@font-face\s*{[^}]*}\s*")  # rich names one on the web: any monospace will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Picture:
 
 PICTURES = {
     "validate": Picture("attnctl validate docs/pictures/video.yaml", 110),
-    "show": Picture("attnctl show profiles/window-8k-d256.yaml", 80),
+    "show": Picture("attnctl show profiles/window-8k-d256.yaml", 104),
     "tune": Picture("attnctl tune profiles/ranker-8k.yaml", 132, anywhere=False),
     "bench": Picture("attnctl bench profiles/ranker-8k.yaml --against default", 110, anywhere=False),
 }
@@ -81,7 +83,8 @@ def drawn(picture: Picture, output: str) -> str:
     console = Console(record=True, width=picture.columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     console.print(Text.assemble(("$ ", "bold green"), (picture.command, "bold")))
     console.print(Text.from_ansi(output), soft_wrap=False)
-    return console.export_svg(title="attnctl", unique_id=picture.command.split()[1])
+    svg = console.export_svg(title="attnctl", unique_id=picture.command.split()[1])
+    return _FONT.sub("", svg)
 
 
 def main() -> None:
