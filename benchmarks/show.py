@@ -9,11 +9,10 @@ turns; see benchmarks/validate.py.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
-from validate import ATTNCTL, compare
+from validate import ATTNCTL, TORCH, machine, medians, print_shares
 
 PROFILE = """\
 schema: 1
@@ -30,12 +29,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=15)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        commands = {'python -c "import torch"': (sys.executable, "-c", "import torch")}
+        commands = {'python -c "import torch"': TORCH}
         for tokens in (8192, 131072):
             profile = Path(folder, f"{tokens}.yaml")
             profile.write_text(PROFILE.format(tokens=tokens), encoding="utf-8")
             commands[f"attnctl show, {tokens} tokens"] = (*ATTNCTL, "show", str(profile))
-        compare(commands, arguments.repeat)
+        print(f"{machine()}; median of {arguments.repeat}\n")
+        print_shares(medians(commands, arguments.repeat))
 
 
 if __name__ == "__main__":

@@ -123,12 +123,16 @@ def one_profile(folder: Path, schema_checker: Sequence[str], repeat: int) -> Non
     }
     if schema_checker:
         commands["check-jsonschema PROFILE"] = (*schema_checker, str(path))
-    found = medians(commands, repeat)
-    torch = found['python -c "import torch"']
+    print_shares(medians(commands, repeat))
+
+
+def print_shares(found: Mapping[str, Run]) -> None:
+    """A Markdown table; the first command is what the others are held to."""
+    base = next(iter(found.values()))
     print("| command | wall time | of importing torch | processor time | of importing torch | peak memory |")
     print("|---|---:|---:|---:|---:|---:|")
     for name, run in found.items():
-        shares = run.wall_s / torch.wall_s, run.cpu_s / torch.cpu_s
+        shares = run.wall_s / base.wall_s, run.cpu_s / base.cpu_s
         times = f"{run.wall_s:.3f} s | {shares[0]:.2f} | {run.cpu_s:.3f} s | {shares[1]:.2f}"
         print(f"| `{name}` | {times} | {run.peak_mb:.0f} MB |")
 

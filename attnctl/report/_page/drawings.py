@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from attnctl.report._page.figure import Figure
+from attnctl.report._page.figure import Figure, hover
+from attnctl.report._page.rows import Row
 
 _DIGITS = 6  # more than a screen shows
 
@@ -18,15 +19,24 @@ class Drawings:
 
     figures: list[dict[str, Any]] = field(default_factory=list)
     tips: dict[str, int] = field(default_factory=dict)
+    _of_rows: dict[int, int] = field(default_factory=dict)  # by identity: a row lives as long as the page
 
     def place(self, figure: Figure) -> str:
         """Remember a figure; the element that will show it gets the name that is returned."""
         name = f"figure-{len(self.figures) + 1}"
-        data = [
-            {key: self._tips(value) if key == "customdata" else value for key, value in each.items()}
-            for each in figure.data
-        ]
-        self.figures.append({**asdict(figure), "data": data, "id": name})
+        self.figures.append(
+            {
+                "id": name,
+                "title": figure.title,
+                "summary": figure.summary,
+                "height": figure.height,
+                "layout": figure.layout,
+                "data": [
+                    {key: self._tips(value) if key == "customdata" else value for key, value in trace.items()}
+                    for trace in figure.data
+                ],
+            }
+        )
         return name
 
     def as_json(self) -> str:
@@ -35,9 +45,14 @@ class Drawings:
         return json.dumps(document, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
     def _tips(self, value: Any) -> Any:
+        """Numbers in place of rows and texts."""
         if isinstance(value, list):
             return [self._tips(each) for each in value]
-        return self.tips.setdefault(value, len(self.tips))
+        if not isinstance(value, Row):
+            return self.tips.setdefault(value, len(self.tips))
+        if id(value) not in self._of_rows:
+            self._of_rows[id(value)] = self.tips.setdefault(hover(value), len(self.tips))
+        return self._of_rows[id(value)]
 
 
 def _short(value: Any) -> Any:

@@ -46,7 +46,10 @@ SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One drawing. ``summary`` says in words what it shows: the caption, and what a screen reader reads."""
+    """One drawing. ``summary`` says in words what it shows: the caption, and what a screen reader reads.
+
+    ``customdata`` of a trace holds what hovering shows: rows, or texts that are escaped already.
+    """
 
     title: str
     summary: str

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnctl.report._page.figure import LEGEND, SCALE, SHORT, VERMILION, Figure, axis, hover, spell, values
+from attnctl.report._page.figure import LEGEND, SCALE, SHORT, VERMILION, Figure, axis, spell, values
 from attnctl.report._page.rows import BLOCK, UNTRIED, Row, parameter_names
 
 MOST_FACETS = 16
@@ -90,7 +90,7 @@ def _map(
             "y": y,
             "z": [[row.ratio if row else None for row in line] for line in found],
             "text": [[f"{row.ratio:.2f}" if row and row.ratio else "" for row in line] for line in found],
-            "customdata": [[hover(row) if row else "" for row in line] for line in found],
+            "customdata": [[row or "" for row in line] for line in found],
             "texttemplate": "%{text}",
             "hovertemplate": "%{customdata}<extra></extra>",
             **SCALE,
@@ -128,7 +128,7 @@ def _failures(cells: dict[tuple[Any, Any], Row], grid: Grid) -> dict[str, Any]:
         "x": [spell(row.parameters.get(grid.across)) for row in failed],
         "y": [spell(row.parameters.get(grid.down)) for row in failed],
         "text": [SHORT.get(row.outcome, row.outcome) for row in failed],
-        "customdata": [hover(row) for row in failed],
+        "customdata": failed,
         "hovertemplate": "%{customdata}<extra></extra>",
         "showlegend": False,
     }

@@ -34,6 +34,8 @@
     const figure = figures.find((each) => each.id === element.id);
     if (!figure || drawn.has(element)) return;
     drawn.set(element, figure);
+    // The scale of a heat map and its legend do not fit side by side on a phone; the cells have numbers.
+    if (innerWidth < 600) for (const trace of figure.data) if (trace.type === "heatmap") trace.showscale = false;
     Plotly.newPlot(element, figure.data, layout(figure), { responsive: true, displayModeBar: false });
   }
 

@@ -18,7 +18,6 @@ from attnctl.report._page.figure import (
     VERMILION,
     Figure,
     axis,
-    hover,
     spell,
     values,
 )
@@ -84,7 +83,7 @@ def _in_order(timed: Sequence[Row], names: dict[str, Row]) -> Figure:
                 "color": [ORANGE if row.outcome == SLOWER else BLUE for row in timed],
                 "symbol": ["x-thin-open" if row.outcome == SLOWER else "circle" for row in timed],
             },
-            "customdata": [hover(row) for row in timed],
+            "customdata": list(timed),
             "hovertemplate": "%{customdata}<extra></extra>",
         }
     ]
@@ -126,7 +125,7 @@ def _by_parameter(timed: Sequence[Row]) -> Iterator[Figure]:
                 "name": "configs",
                 "x": [label for label, _ in points],
                 "y": [row.ratio for _, row in points],
-                "customdata": [hover(row) for _, row in points],
+                "customdata": [row for _, row in points],
                 "hovertemplate": "%{customdata}<extra></extra>",
                 "marker": {"size": 7, "color": BLUE, "opacity": 0.45},
             },
@@ -171,7 +170,7 @@ def _against_waste(timed: Sequence[Row]) -> Figure:
                 "name": f"{name} {spell(value)}" if name else "configs",
                 "x": [row.waste for row in group],
                 "y": [row.ratio for row in group],
-                "customdata": [hover(row) for row in group],
+                "customdata": group,
                 "hovertemplate": "%{customdata}<extra></extra>",
                 "marker": {
                     "size": 9,
