@@ -47,7 +47,8 @@ def summary(result: TaskResult) -> Iterator[str]:
     yield from verdict(result)
     if result.written:
         yield f"{'unchanged' if result.unchanged else 'written'}: {result.written}"
-    yield _costs(result)
+    if result.journal:  # a replay took nothing that matters
+        yield _costs(result)
 
 
 def dropped(space: Space) -> Iterator[str]:

@@ -187,7 +187,9 @@ def test_the_time_line_has_a_lane_per_worker(tmp_path):
     assert measured["base"] == [number + 3 for number in range(16)]
     assert set(measured["y"]) == {"device"}
     assert sum(compiled["x"]) == 16 * 2.5
-    assert "18.5 s of screening; the device was in use for 8.0 s" in figure.summary
+    assert (
+        "18.5 s of screening, the device in use for 8.0 s of it (43%); 3 compile workers for 40.0 s." in figure.summary
+    )
 
 
 def test_a_journal_without_times_has_no_time_line():

@@ -149,7 +149,7 @@ def _by_parameter(timed: Sequence[Row]) -> Iterator[Figure]:
         )
         layout = {
             "xaxis": axis(name, type="category", categoryarray=labels, categoryorder="array"),
-            "yaxis": axis("x fastest", range=[0.95, 2.05]),
+            "yaxis": axis("x fastest", range=[0.95, max(2.05, 1.05 * max(best.values()))]),
             "showlegend": False,
         }
         yield Figure(name, summary, data, layout, 260, small=True)

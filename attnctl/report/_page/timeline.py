@@ -67,10 +67,9 @@ def _lanes(sweep: Recalled, spans: Sequence[tuple[OutcomeRecord, Span]]) -> Figu
         "yaxis": axis("", type="category", categoryarray=order, categoryorder="array"),
         "legend": LEGEND,
     }
-    summary = (
-        f"{end - start:.1f} s of screening; the device was in use for {busy:.1f} s of it ({busy / (end - start):.0%}), "
-        f"{len(compilers)} compile workers for {compiling:.1f} s."
-    )
+    others = f"; {len(compilers)} compile workers for {compiling:.1f} s" if compilers else ""
+    share = busy / (end - start)
+    summary = f"{end - start:.1f} s of screening, the device in use for {busy:.1f} s of it ({share:.0%}){others}."
     return Figure("Time line of the screening", summary, data, layout, 150 + 22 * len(order))
 
 
