@@ -80,9 +80,9 @@ def _summed(case: Case, config: Sm90Backward) -> Iterator[tuple[str, str, int, i
 def _uneven(case: Case, config: Sm90Backward) -> Iterator[tuple[str, str, str]]:
     """Tile parameter, result, and what of it is not whole."""
     for result, name, rows, dim, threads in _summed(case, config):
-        copied = max(threads, PREPROCESS_THREADS if result == "dQ" else 0) * COPIED
+        copied = math.lcm(threads, PREPROCESS_THREADS if result == "dQ" else 1) * COPIED
         stored = threads * STORED // math.gcd(128, dim)
-        if rows * dim % copied or rows * dim % (threads * COPIED):
+        if rows * dim % copied:
             yield name, result, f"{rows} x {dim} numbers are not copied in whole steps of {copied}"
         elif rows % stored:
             yield name, result, f"{rows} rows are not stored in whole steps of {stored}"
