@@ -5,6 +5,8 @@ journals of its sweeps that are in .attnctl. Sweeps of one family and pass are c
 
 Examples:
   attnctl report profiles/ranker-8k.yaml
+
+  attnctl report .attnctl/journals --out report.html --csv report.csv
 """
 
 from __future__ import annotations

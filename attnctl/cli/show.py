@@ -6,6 +6,8 @@ Operations are those of the whole call: what the mask needs, and what the kernel
 
 Examples:
   attnctl show profiles/window-8k-d256.yaml
+
+  attnctl show profiles/ranker-8k.yaml --seq-len 131072 --svg mask.svg
 """
 
 from __future__ import annotations
