@@ -11,6 +11,7 @@ from attnctl.report._page.figure import LEGEND, SCALE, SHORT, VERMILION, Figure,
 from attnctl.report._page.rows import BLOCK, UNTRIED, Row, parameter_names
 
 MOST_FACETS = 16
+_NAMED = 4  # more names say less
 COLOURBAR = {
     "orientation": "h",
     "thickness": 8,
@@ -180,4 +181,4 @@ def _is_number(rows: Sequence[Row], name: str) -> bool:
 
 
 def _words(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return ", ".join(names) if len(names) <= _NAMED else f"the {len(names)} other parameters"
