@@ -6,10 +6,12 @@ The mask, its lists and the tensors are those that attnctl's own launcher makes.
 import sys
 from pathlib import Path
 
-from attnctl_kernels.contract import Candidate, Mask, Problem
-from attnctl_kernels.fa4 import launch
+from attnctl_kernels.contract import Candidate, Mask, Problem, Task
+from attnctl_kernels.fa4.launch.arguments import fake_inputs, mask_arguments
+from attnctl_kernels.fa4.launch.entry import interface
+from attnctl_kernels.fa4.launch.recording import recording
 
-kernel = launch.forward_entry()  # sets the environment that flash-attn-4 reads when it is imported
+upstream = interface()  # sets the environment that flash-attn-4 reads when it is imported
 exported = {}
 exec(compile(Path(sys.argv[1]).read_text(), sys.argv[1], "exec"), exported)
 (lengths,) = exported["FORWARD"]
@@ -26,16 +28,24 @@ problem = Problem(
 )
 arguments = exported["FORWARD"][lengths]
 tile_m, tile_n = arguments["tile_mn"]
+task = Task(family="fa4", version=None, arch="sm_90", pass_name="forward", problem=problem)
 candidate = Candidate(config={"tile_m": tile_m, "tile_n": tile_n}, sparse_block=exported["SPARSE_BLOCK"][lengths])
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 with FakeTensorMode():
-    inputs = launch._fake_inputs(problem)
-    mask = launch._mask_arguments(problem, candidate, inputs.q.device)
+    inputs = fake_inputs(task)
+    mask = mask_arguments(task, candidate, inputs.q.device)
     blocks = mask.pop("block_sparse_tensors")
-    with launch._recording(kernel) as recorder:
+    with recording([upstream._flash_attn_fwd]) as recorders:
         out, lse, *_ = exported["attention"](inputs.q, inputs.k, inputs.v, block_lists=blocks[:4], **mask)
 sys.stdout.write(
-    f"{tuple(out.shape)} {tuple(lse.shape)} {(tile_m, tile_n) == candidate.sparse_block} {recorder.compiled}\n"
+    f"{tuple(out.shape)} {tuple(lse.shape)} {(tile_m, tile_n) == candidate.sparse_block} "
+    f"{any(recorders[0].compiled.values())}\n"
 )
+
+# The choice of the backward config, which is upstream's again behind the call.
+own = upstream._tile_size_bwd_sm90
+upstream._flash_attn_bwd = lambda *_, **__: upstream._tile_size_bwd_sm90(64, 64, causal=False, local=False)
+chosen = exported["gradients"](*[inputs.q] * 6)
+sys.stdout.write(f"{chosen == exported['BACKWARD'][lengths]} {upstream._tile_size_bwd_sm90 is own}\n")

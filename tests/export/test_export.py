@@ -38,6 +38,7 @@ mask: {pattern: causal}
 config:
   forward: {tile_m: 64, tile_n: 16, mma_pv_is_rs: true, intra_wg_overlap: false}
 """
+FA4_BOTH = f"{FA4}  backward: {{num_stages_PdS: 1}}\npasses: [forward, backward]\n"
 PALLAS = """\
 schema: 1
 family: pallas_mgpu
@@ -150,12 +151,12 @@ def test_flash_attn_4_traces_the_call(exported, tmp_path):
     if launch.missing_packages():
         pytest.skip(f"{launch.missing_packages()[0]} is not installed")
     code = tmp_path / "exported.py"
-    code.write_text(exported(FA4, "--to", "fa4", *H200))
+    code.write_text(exported(FA4_BOTH, "--to", "fa4", *H200))
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "ATTNCTL_CACHE_DIR": str(tmp_path / "cache")}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])
     script = Path(__file__).with_name("fa4_trace.py")
     done = subprocess.run([sys.executable, script, code], env=environ, capture_output=True, text=True, check=False)
-    assert done.stdout == "(1, 256, 1, 64) (1, 1, 256) True True\n", done.stderr
+    assert done.stdout == "(1, 256, 1, 64) (1, 1, 256) True True\nTrue True\n", done.stderr
 
 
 def test_jax_takes_the_tuning_config(exported):
