@@ -99,15 +99,13 @@ def refused() -> Iterator[Trial]:
 def compiled(arch: str, trials: list[Trial], jobs: int, folder: Path) -> dict[Trial, Result]:
     """In the order of ``trials``."""
     hello = Hello(family="fa4", arch=arch, device="none")
-    results: dict[tuple[str, str], Result] = {}
+    results: dict[Trial, Result] = {}
     with CompilePool(hello, jobs, Deadlines(start=DEADLINE_S, compile=DEADLINE_S), folder) as pool:
-        for each in trials:
-            pool.submit(each.task, each.candidate)
-        for each in trials:
-            for candidate, result in pool.completed(each.task):
-                results[each.task.fingerprint, candidate.key] = result
-                print(f"{arch} {candidate}: {result.outcome}", file=sys.stderr, flush=True)
-    return {each: results[each.task.fingerprint, each.candidate.key] for each in trials}
+        compiling = {each: pool.submit(each.task, each.candidate) for each in trials}
+        for each, future in compiling.items():
+            results[each] = future.result()
+            print(f"{arch} {each.candidate}: {results[each].outcome}", file=sys.stderr, flush=True)
+    return results
 
 
 def resources(result: Result) -> dict[str, int]:

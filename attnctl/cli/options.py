@@ -96,13 +96,27 @@ def _span(text: str) -> range:
 
 
 def device_name(text: str | None) -> str | None:
-    """What `--device` names: ``0`` is ``cuda:0``.
+    """What `--device` names, where it names one: ``0`` is ``cuda:0``.
 
     Raises:
         UsageError: it names no device.
     """
-    if text is None or re.fullmatch(r"cpu|cuda:[0-9]{1,3}", text):
+    if text is None or re.fullmatch(r"cpu|(cpu|cuda):[0-9]{1,3}", text):
         return text
     if re.fullmatch(r"[0-9]{1,3}", text):
         return f"cuda:{text}"
     raise UsageError(f"--device {text!r}: not a device", "name one, for example cpu, 0 or cuda:0")
+
+
+def device_names(text: str | None) -> str | None:
+    """What `--device` names, where it may be several: ``0,1`` or ``all``.
+
+    Raises:
+        UsageError: a name is no device, or is there twice.
+    """
+    if text is None or text == "all":
+        return text
+    names = [str(device_name(each.strip())) for each in text.split(",")]
+    if len(set(names)) < len(names):
+        raise UsageError(f"--device {text!r}: names a device twice", "name each once")
+    return ",".join(names)

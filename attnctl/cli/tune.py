@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnctl.cli._say import verbosity
-from attnctl.cli.options import Profiles, device_name
+from attnctl.cli.options import Profiles, device_names
 from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def tune(  # noqa: PLR0917 - the command's options
         bool | None,
         typer.Option("--resume/--fresh", help="Go on with the last sweep, or start again.", show_default=False),
     ] = None,
-    device: Annotated[str | None, typer.Option(metavar="NAME", help="cpu, 0, cuda:0, ...")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="cpu, 0, cuda:0; several of one model: 0,1 or all.")
+    ] = None,
     replay: Annotated[
         list[Path] | None, typer.Option(metavar="JOURNAL", help="Journals, or folders of them, in place of a device.")
     ] = None,
@@ -79,7 +81,7 @@ def tune(  # noqa: PLR0917 - the command's options
         strategy=get_strategy(strategy),
         budget=Budget(parse_budget(budget)) if budget is not None else None,
         mode=Mode.AUTO if resume is None else Mode.RESUME if resume else Mode.FRESH,
-        device=device_name(device),
+        device=device_names(device),
         cache=cache.value,
         out=out,
         jobs=jobs,

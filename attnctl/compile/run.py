@@ -74,15 +74,9 @@ def _compiled(hello: Hello, kernels: Sequence[Kernel], settings: Settings, say: 
     workers = "1 worker" if jobs == 1 else f"{jobs} workers"
     target = f"{hello.family} on {hello.arch}" if hello.arch else hello.family
     say(f"compiling {len(kernels)} kernel{'s' if len(kernels) > 1 else ''} of {target} in {workers}")
-    results: Results = {}
     with CompilePool(hello, jobs, Deadlines(compile=settings.deadline_s), state_dir()) as pool:
-        for each in kernels:
-            pool.submit(each.task, each.candidate)
-        wanted = {(each.task.fingerprint, each.candidate.key): kernel_key(each.case) for each in kernels}
-        for task in {each.task.fingerprint: each.task for each in kernels}.values():
-            for candidate, result in pool.completed(task):
-                results[wanted[task.fingerprint, candidate.key]] = result
-    return results
+        compiling = {kernel_key(each.case): pool.submit(each.task, each.candidate) for each in kernels}
+        return {key: each.result() for key, each in compiling.items()}
 
 
 def _with_compilation(loaded: Loaded, report: Report, planned: Plan, results: Results) -> Report:

@@ -115,7 +115,9 @@ class Worker:
         self._log_path = log_path
         self._memory_limit = deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes())
         self._process: WorkerProcess | None = None
+        self.started = False
         self.compiles = True
+        self.device_count = 1
 
     @property
     def pid(self) -> int | None:
@@ -144,7 +146,8 @@ class Worker:
         except Unavailable:
             self.kill()
             raise
-        self.compiles = ready.compiles
+        self.compiles, self.device_count = ready.compiles, ready.device_count
+        self.started = True
         return ready.environment
 
     def request(self, request: Request, reply_type: type[_R], on_phase: OnPhase | None = None) -> _R:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,13 @@ from attnctl_kernels.contract import Candidate, Task
 _MEMORY_SHARE = 0.6  # of the machine, for all compile workers together
 
 
+@dataclass(eq=False)
+class _Job:
+    request: Compile
+    future: Future[Result] = field(default_factory=Future)
+    dropped: bool = False  # nobody waits for it any more
+
+
 class CompilePool:
     """``size`` threads, each owning one compile worker; a compiler that aborts or hangs costs one candidate."""
 
@@ -30,47 +37,42 @@ class CompilePool:
         )
         self._place = WorkerPlace(state_dir, "compile")
         self._changed = threading.Condition()
-        self._queue: deque[tuple[Task, Candidate]] = deque()
-        self._done: deque[tuple[Task, Candidate, Result]] = deque()
-        self._outstanding: Counter[str] = Counter()  # by task: submitted, and not yet given out by completed()
+        self._queue: deque[_Job] = deque()
+        self._running: dict[_Job, Worker | None] = {}
         self._closed = False
-        self._failure: BaseException | None = None
-        self._workers: set[Worker] = set()
         self._threads = [
             threading.Thread(target=self._serve, name=f"compile-{index}", daemon=True) for index in range(size)
         ]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, task: Task, candidate: Candidate) -> None:
-        """Queue a candidate; they are compiled in this order."""
+    def submit(self, task: Task, candidate: Candidate) -> Future[Result]:
+        """Queue a candidate; they are compiled in this order. The future raises Unavailable if no worker can be had."""
+        job = _Job(Compile(task=task, candidate=candidate))
         with self._changed:
-            self._queue.append((task, candidate))
-            self._outstanding[task.fingerprint] += 1
-            self._changed.notify_all()
-
-    def completed(self, task: Task | None = None) -> Iterator[tuple[Candidate, Result]]:
-        """Results as they come, until all that was submitted (for ``task``) has been given out.
-
-        Raises:
-            Unavailable: no compile worker can be started.
-        """
-        while (item := self._next(task)) is not None:
-            yield item
+            self._queue.append(job)
+            self._changed.notify()
+        return job.future
 
     def cancel(self) -> None:
-        """Forget what is queued, kill what is compiling; ``completed`` ends."""
+        """Forget what is queued, and kill what is compiling. The pool can be used again."""
         with self._changed:
-            self._closed = True
+            queued, running = tuple(self._queue), dict(self._running)
             self._queue.clear()
-            self._outstanding.clear()
-            workers = tuple(self._workers)
-            self._changed.notify_all()
-        for worker in workers:
-            worker.interrupt()
+            for job in running:
+                job.dropped = True
+        for job in queued:
+            job.future.cancel()
+            job.future.set_running_or_notify_cancel()
+        for worker in running.values():
+            if worker:
+                worker.interrupt()
 
     def close(self) -> None:
         """Cancel, and wait until the workers are gone."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         self.cancel()
         for thread in self._threads:
             thread.join()
@@ -83,71 +85,63 @@ class CompilePool:
     ) -> None:
         self.close()
 
-    def _next(self, task: Task | None) -> tuple[Candidate, Result] | None:
-        key = task.fingerprint if task else None
-        with self._changed:
-            while True:
-                if self._failure:
-                    raise self._failure
-                for item in self._done:
-                    done_task, candidate, result = item
-                    if key in (None, done_task.fingerprint):
-                        self._done.remove(item)
-                        self._outstanding[done_task.fingerprint] -= 1
-                        return candidate, result
-                if not (self._outstanding[key] if key else self._outstanding.total()):
-                    return None
-                self._changed.wait()
-
     def _serve(self) -> None:
-        worker: Worker | None = None
+        worker: Worker | None = self._spawned()  # it imports what it needs before there is anything to do
         try:
-            while (job := self._take()) is not None:
-                task, candidate = job
-                worker, result = self._compiled(worker, Compile(task=task, candidate=candidate))
-                with self._changed:
-                    if not self._closed:
-                        self._done.append((task, candidate, result))
-                        self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001 - a silent end of this thread would hang completed()
-            with self._changed:
-                self._failure = None if self._closed else error
-                self._changed.notify_all()
+            while (job := self._take(worker)) is not None:
+                try:
+                    worker, result = self._compiled(worker, job)
+                    job.future.set_result(result)
+                except BaseException as error:  # noqa: BLE001 - it belongs to who waits for this job
+                    job.future.set_exception(error)
+                finally:
+                    with self._changed:
+                        self._running.pop(job, None)
         finally:
             if worker:
                 worker.kill()
 
-    def _take(self) -> tuple[Task, Candidate] | None:
+    def _take(self, worker: Worker | None) -> _Job | None:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            return None if self._closed else self._queue.popleft()
+            if self._closed:
+                return None
+            job = self._queue.popleft()
+            job.future.set_running_or_notify_cancel()
+            self._running[job] = worker
+            return job
 
-    def _replacement(self, lost: Worker | None) -> Worker:
+    def _spawned(self) -> Worker:
         """A fresh compile worker. It belongs to this thread, and dies with it."""
         worker = self._place.worker(self._hello, self._deadlines)
         worker.spawn()
+        return worker
+
+    def _replacement(self, job: _Job) -> Worker:
+        worker = self._spawned()
         with self._changed:
-            if lost:
-                self._workers.discard(lost)
-            self._workers.add(worker)
-            if self._closed:
+            self._running[job] = worker
+            if job.dropped:
                 worker.interrupt()
         return worker
 
-    def _compiled(self, worker: Worker | None, request: Compile) -> tuple[Worker, Result]:
+    def _compiled(self, worker: Worker | None, job: _Job) -> tuple[Worker, Result]:
         """The worker that is left, and the result. One that is lost for no fault of the candidate is replaced, once."""
         for last in (False, True):
             if worker is None or not worker.alive:
-                worker = self._replacement(worker)
+                if worker:
+                    worker.kill()
+                worker = self._replacement(job)
+            if not worker.started:
                 try:
                     worker.start()
                 except WorkerLost as lost:
-                    if last or lost.timed_out or self._closed:
+                    if last or lost.timed_out or job.dropped:
                         raise lost.as_unavailable() from None
                     continue
             try:
-                return worker, worker.request(request, CompileReply).result
+                return worker, worker.request(job.request, CompileReply).result
             except WorkerLost as lost:
-                if last or lost.blamed or self._closed:
+                if last or lost.blamed or job.dropped:
                     return worker, lost.as_result()
         raise AssertionError  # the loop returns or raises

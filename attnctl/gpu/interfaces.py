@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -37,8 +38,14 @@ class MeasurerLike(Protocol):
     def warm_up(self, count: int) -> None:
         """Expect ``count`` finals soon, each in a fresh process."""
 
+    def prepare_finals(self, count: int) -> None:
+        """Get ``count`` of them ready, inputs and reference included; the device is in use meanwhile."""
+
     def finals(self, contenders: Sequence[Contender], cycles: int) -> FinalsReply:
         """Interleaved samples in a fresh process, on inputs of another seed than before."""
+
+    def interrupt(self) -> None:
+        """From another thread: end what is running. Only ``close`` may be called then."""
 
     def close(self) -> None: ...
 
@@ -56,13 +63,11 @@ class PoolLike(Protocol):
     def size(self) -> int:
         """How many are compiled at a time."""
 
-    def submit(self, task: Task, candidate: Candidate) -> None: ...
-
-    def completed(self, task: Task | None = None) -> Iterator[tuple[Candidate, Result]]:
-        """As they finish, until everything submitted (for ``task``) has come; blocks, but never for ever."""
+    def submit(self, task: Task, candidate: Candidate) -> Future[Result]:
+        """Queue a candidate. What its compiler does is a result; that no compiler can be had is an exception."""
 
     def cancel(self) -> None:
-        """Forget what is queued and kill what is running; ``completed`` ends."""
+        """Forget what is queued and kill what is compiling; what is submitted later is compiled."""
 
     def close(self) -> None: ...
 

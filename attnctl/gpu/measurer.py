@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from attnctl.errors import Unavailable
 from attnctl.gpu.client import OnPhase, Worker, WorkerLost, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lock import DeviceLock
@@ -35,7 +37,8 @@ def _to_stderr(message: str) -> None:
 class Measurer:
     """The real :class:`~attnctl.gpu.interfaces.MeasurerLike`: one device, locked, one worker at a time.
 
-    Use it on one thread (see :mod:`attnctl.gpu.process`).
+    One thread at a time may use it, and every thread that does must live as long as it (see
+    :mod:`attnctl.gpu.process`). Only :meth:`interrupt` may be called from elsewhere.
     """
 
     def __init__(
@@ -47,8 +50,9 @@ class Measurer:
         on_phase: OnPhase | None = None,
         on_wait: Callable[[str], None] = _to_stderr,
         lock_timeout_s: float | None = None,
+        lock: bool = True,
     ) -> None:
-        """Start a worker and lock its device.
+        """Start a worker and lock its device, or leave the locking to the caller (``lock``).
 
         Raises:
             Unavailable: no device, a missing package, or the device stays locked.
@@ -57,17 +61,19 @@ class Measurer:
         self._deadlines = deadlines
         self._place = WorkerPlace(state_dir, "worker")
         self.on_phase = on_phase
+        self._on_wait = on_wait
         self._warm: deque[Worker] = deque()
+        self._ahead: deque[tuple[Worker, Prepare]] = deque()  # finals' processes with everything but the contenders
+        self._interrupted = False
         self._prepare: Prepare | None = None
         self._finals_held = 0
         self._worker: Worker | None = None
         self._lock: DeviceLock | None = None
         try:
             self._worker, self.environment = self._started()
-            self.compiles = self._worker.compiles
-            lock = DeviceLock(self.environment.uuid or self.environment.device_name)
-            lock.acquire(on_wait, lock_timeout_s)
-            self._lock = lock
+            self.compiles, self.device_count = self._worker.compiles, self._worker.device_count
+            if lock:
+                self.lock(lock_timeout_s)
         except BaseException:
             self.close()
             raise
@@ -75,6 +81,16 @@ class Measurer:
     @property
     def worker_pid(self) -> int | None:
         return self._worker.pid if self._worker else None
+
+    def lock(self, timeout_s: float | None = None) -> None:
+        """Wait until nobody else measures on the device.
+
+        Raises:
+            Unavailable: it stays locked.
+        """
+        lock = DeviceLock(self.environment.lock_name)
+        lock.acquire(self._on_wait, timeout_s)
+        self._lock = lock
 
     def prepare(self, task: Task, cache: CachePolicy = "cold") -> Prepared:
         """Make inputs and reference for ``task``.
@@ -115,8 +131,8 @@ class Measurer:
         return result
 
     def warm_up(self, count: int) -> None:
-        """Spawn processes up to ``count``: they import the framework, but do not open the device yet."""
-        while len(self._warm) < count:
+        """Spawn processes up to ``count``, ready ones included: they import the framework, and open no device yet."""
+        while len(self._warm) + len(self._ahead) < count:
             worker = self._place.worker(self._hello, self._deadlines)
             worker.spawn()
             self._warm.append(worker)
@@ -132,10 +148,7 @@ class Measurer:
         if self._prepare is None:
             raise RuntimeError("prepare() comes first")
         self._finals_held += 1
-        task = self._prepare.task
-        fresh_seed = Prepare(
-            task=task.model_copy(update={"seed": task.seed + self._finals_held}), cache=self._prepare.cache
-        )
+        prepare = self._fresh_seed(self._finals_held)
         failed: dict[str, Result] = {}
         unexplained = False
         while True:
@@ -143,13 +156,12 @@ class Measurer:
             if not rest:
                 return FinalsReply(cycles=(), failed=failed)
             try:
-                with self._started()[0] as worker:
-                    worker.request(fresh_seed, PreparedReply)
+                with self._finals_worker(prepare) as worker:
                     reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self.on_phase)
             except WorkerLost as lost:
                 if lost.subject is not None and (unexplained or lost.blamed):
                     failed[lost.subject] = lost.as_result()
-                elif unexplained:
+                elif unexplained or self._interrupted:
                     raise lost.as_unavailable() from None
                 else:
                     unexplained = True
@@ -159,11 +171,49 @@ class Measurer:
             if not culprits:
                 return reply.model_copy(update={"failed": failed})
 
+    def prepare_finals(self, count: int) -> None:
+        """Get ``count`` processes for finals ready, all at once: the device is in use meanwhile.
+
+        A process that does not get that far is left to :meth:`finals`, which knows what to say.
+        """
+        self.warm_up(count)
+        prepares = [self._fresh_seed(self._finals_held + number) for number in range(1, count + 1)]
+        workers = [self._warm.popleft() for _ in prepares]
+
+        def ready(worker: Worker, prepare: Prepare) -> bool:
+            try:
+                worker.start()
+                worker.request(prepare, PreparedReply)
+            except (WorkerLost, Unavailable):
+                worker.kill()
+                return False
+            return True
+
+        with ThreadPoolExecutor(count) as threads:
+            try:
+                are_ready = list(threads.map(ready, workers, prepares))
+            except BaseException:  # Ctrl-C: the threads end with their workers
+                for worker in workers:
+                    worker.interrupt()
+                raise
+        self._ahead.extend(
+            pair for pair, well in zip(zip(workers, prepares, strict=True), are_ready, strict=True) if well
+        )
+
+    def interrupt(self) -> None:
+        """From another thread: kill what is running, and start nothing again. Only :meth:`close` is left to call."""
+        self._interrupted = True
+        for worker in (self._worker, *self._warm, *(each for each, _ in self._ahead)):
+            if worker:
+                worker.interrupt()
+
     def close(self) -> None:
         """End all worker processes and release the device."""
-        for worker in (*self._warm, *([self._worker] if self._worker else [])):
+        ahead = [worker for worker, _ in self._ahead]
+        for worker in (*self._warm, *ahead, *([self._worker] if self._worker else [])):
             worker.close()
         self._warm.clear()
+        self._ahead.clear()
         self._worker = None
         if self._lock:
             self._lock.release()
@@ -187,7 +237,7 @@ class Measurer:
             try:
                 return worker.request(request, Result, self.on_phase)
             except WorkerLost as lost:
-                if last or lost.blamed:
+                if last or lost.blamed or self._interrupted:
                     raise
         raise AssertionError  # the loop returns or raises
 
@@ -198,9 +248,28 @@ class Measurer:
             try:
                 return worker, worker.start()
             except WorkerLost as lost:
-                if last or lost.timed_out:
+                if last or lost.timed_out or self._interrupted:
                     raise lost.as_unavailable() from None
         raise AssertionError  # the loop returns or raises
+
+    def _fresh_seed(self, number: int) -> Prepare:
+        """What the ``number``-th process of the finals prepares."""
+        assert self._prepare
+        task = self._prepare.task
+        return self._prepare.model_copy(update={"task": task.model_copy(update={"seed": task.seed + number})})
+
+    def _finals_worker(self, prepare: Prepare) -> Worker:
+        """A process that nobody has measured in, ready for ``prepare``."""
+        while self._ahead:
+            worker, prepared = self._ahead.popleft()
+            if worker.alive:
+                if prepared != prepare:  # it was for another task, or one of a lost process
+                    worker.request(prepare, PreparedReply)
+                return worker
+            worker.kill()
+        worker, _ = self._started()
+        worker.request(prepare, PreparedReply)
+        return worker
 
     def _spawned(self) -> Worker:
         """A warm worker if there is one."""
@@ -221,6 +290,6 @@ class Measurer:
             try:
                 return self._worker, self._worker.request(prepare, PreparedReply, self.on_phase).prepared
             except WorkerLost as lost:
-                if last:
+                if last or self._interrupted:
                     raise lost.as_unavailable() from None
         raise AssertionError  # the loop returns or raises

@@ -41,7 +41,7 @@ class Measure(Frozen):
     candidate: Candidate
     best_us: float | None = None
     max_samples: int = 2000
-    second_seed: bool = False  # repeat the check on another seed, and more often (finalists)
+    second_seed: bool = False  # repeat the check on another seed, and more often (winners)
     probes: bool = False  # run the small probe problems even if each costs a compilation
 
 
@@ -95,6 +95,12 @@ class Environment(Frozen):
     temperature_c: int | None = None
     other_processes: tuple[int, ...] = ()
 
+    @property
+    def lock_name(self) -> str:
+        """The physical device: its UUID where it has one, or else the machine's name for it."""
+        index = self.device.partition(":")[2]
+        return self.uuid or (f"{self.device_name}-{index}" if index else self.device_name)
+
 
 class Prepared(Frozen):
     """Facts about the task that go with every result."""
@@ -105,6 +111,7 @@ class Prepared(Frozen):
     row_tolerance: dict[str, float] = {}  # likewise for the worst single row
     baseline_error: dict[str, float]  # what plain PyTorch at this dtype makes against the same reference
     seconds: float
+    device_bytes: int = 0  # that inputs and references hold; 0 where that is not known
 
 
 class Timing(Frozen):
@@ -149,6 +156,7 @@ class Ready(Frozen):
     reply: Literal["ready"] = "ready"
     environment: Environment
     compiles: bool = True  # False: the family has nothing to compile ahead, so a compile pool is no use
+    device_count: int = 1  # of this kind on this machine, as far as the worker may see them
 
 
 class PreparedReply(Frozen):

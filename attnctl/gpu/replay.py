@@ -69,6 +69,9 @@ class ReplayMeasurer:
     def warm_up(self, count: int) -> None:
         """Nothing to start."""
 
+    def prepare_finals(self, count: int) -> None:
+        """Nothing to start."""
+
     def finals(self, contenders: Sequence[Contender], cycles: int) -> FinalsReply:
         """The next recorded process with all ``contenders``; when there is none left, drawn cycles."""
         for record in self._finals:
@@ -79,6 +82,9 @@ class ReplayMeasurer:
             Cycle(samples_us={name: self._random.choice(each) for name, each in samples.items()}) for _ in range(cycles)
         )
         return FinalsReply(cycles=drawn)
+
+    def interrupt(self) -> None:
+        """Nothing to stop."""
 
     def close(self) -> None:
         """Nothing to stop."""

@@ -70,8 +70,8 @@ class _Display(Progress):
         with contextlib.suppress(OSError):  # a sweep outlives who was watching it
             typer.echo(message, err=True)
 
-    def start(self, space: Space, prepared: Prepared, known: int) -> None:
-        self._tally = _Tally(total=len(space.candidates) - known)
+    def start(self, space: Space, prepared: Prepared, known: int, most: int) -> None:
+        self._tally = _Tally(total=max(0, min(most, len(space.candidates)) - known))
         case = space.case
         self.say(
             f"{case.problem.slug} {case.pass_name}: {self._tally.total} to measure, density {prepared.density:.3f}, "

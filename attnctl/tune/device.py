@@ -12,11 +12,20 @@ from attnctl_kernels.families import get_family
 
 CPU = "cpu"
 FIRST_GPU = "cuda:0"
+ALL = "all"
 
 
 def device_of(profile: Profile, wanted: str | None) -> str:
     """What the user names, or else what the profile is for."""
     return wanted or (FIRST_GPU if get_family(profile.family).on_gpu(profile.arch) else CPU)
+
+
+def devices_of(profile: Profile, wanted: str | None) -> tuple[str, ...]:
+    """Several, as ``cuda:0,cuda:1``; of ``all`` the first, which knows how many there are."""
+    if wanted == ALL:
+        first = device_of(profile, None)
+        return (first if ":" in first else f"{first}:0",)
+    return tuple(device_of(profile, wanted).split(","))
 
 
 def check_device(path: Path, profile: Profile, environment: Environment, say: Callable[[str], None]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnctl.gpu.interfaces import MeasurerLike
-from attnctl.gpu.protocol import Contender, Cycle, Timing
+from attnctl.errors import AttnctlError
+from attnctl.gpu.interfaces import PoolLike
+from attnctl.gpu.lane import Lanes
+from attnctl.gpu.probe_problems import probe_tasks
+from attnctl.gpu.protocol import Contender, Cycle, Result, Timing
 from attnctl.profile.candidate import case_of
 from attnctl.tune.decide import MAX_DROPPED, Decision, Verdict, decide, good_cycles
 from attnctl.tune.journal import FinalsRecord, OutcomeRecord
@@ -23,6 +29,7 @@ PROCESSES = 3
 MAX_PROCESSES = 6  # where three leave something open
 CYCLES = 50
 MIN_CYCLES = 15  # where the budget does not allow more
+_PROBED_AHEAD = 4  # contenders, the baseline and the fastest of the screening: one of them usually wins
 _RIVALS = 2  # beside default and incumbent, however short the budget
 _CHECK_SAMPLES = 30  # only whether it is right matters
 _OVERHEAD = 2.0  # times the kernel: clearing the cache, reading clocks
@@ -59,19 +66,30 @@ def finalists(space: Space, ranking: Sequence[OutcomeRecord]) -> list[OutcomeRec
 
 
 @dataclass
+class FinalsCosts:
+    """Seconds."""
+
+    wall_s: float = 0.0
+    last_check_s: float = 0.0  # of them
+
+
+@dataclass
 class Finals:
     """One task's finals. Every process checks every contender on a seed of its own before it times them."""
 
-    measurer: MeasurerLike
+    lanes: Lanes
     recorder: Recorder
     seconds_left: Callable[[], float | None] = lambda: None  # None: no budget
     startup_s: float = 0.0  # of a measuring process, inputs and reference included
+    pool: PoolLike | None = None
+    costs: FinalsCosts = field(default_factory=FinalsCosts)
     contenders: list[Contender] = field(default_factory=list)  # the baseline first, and last under another name
     processes: list[tuple[Cycle, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._recorded = self.recorder.journal.recorded
         self._space = self.recorder.space
+        self._probes: dict[str, list[Future[Result]]] = {}  # by Candidate.key
 
     def run(self) -> Decision:
         """Measure until decided; the winner has passed every check that there is.
@@ -79,8 +97,17 @@ class Finals:
         Raises:
             NothingWorks: nothing runs and is right.
         """
-        self.measurer.warm_up(PROCESSES)
+        started = time.monotonic()
+        try:
+            return self._run()
+        finally:
+            self.costs.wall_s += time.monotonic() - started
+
+    def _run(self) -> Decision:
+        self.lanes.lead.warm_up(PROCESSES)
         self._enter()
+        for each in self.contenders[:_PROBED_AHEAD]:
+            self._compile_probes(each.candidate)
         wanted = PROCESSES
         while True:
             while len(self.processes) < wanted:
@@ -150,15 +177,30 @@ class Finals:
 
     def _passes(self, winner: Candidate) -> bool:
         """The winner is checked once more, on the probe problems too. If it fails, that is its outcome."""
-        result = self.measurer.measure(winner, max_samples=_CHECK_SAMPLES, second_seed=True, probes=True)
+        started = time.monotonic()
+        for each in self._compile_probes(winner):
+            with suppress(AttnctlError, CancelledError):  # the measuring process tries it again, and says what is wrong
+                each.result()
+        result = self.lanes.lead.measure(winner, max_samples=_CHECK_SAMPLES, second_seed=True, probes=True)
+        self.costs.last_check_s += time.monotonic() - started
         if result.outcome is not Outcome.OK:
             self.recorder.record(winner, result, "failed the last check")
         return result.outcome is Outcome.OK
 
+    def _compile_probes(self, candidate: Candidate) -> list[Future[Result]]:
+        """What the last check of ``candidate`` needs, in the compile workers, which have nothing to do by now."""
+        if self.pool is None:
+            return []
+        if candidate.key not in self._probes:
+            task = self._recorded.header.task
+            probes = probe_tasks(get_family(task.family), task, candidate)
+            self._probes[candidate.key] = [self.pool.submit(each, candidate) for each in probes]
+        return self._probes[candidate.key]
+
     def _process(self, wanted: int) -> None:
         """Run one fresh process. Who fails in it is out; if that is the baseline, the finals start again."""
         self.recorder.progress.finals(len(self.processes) + 1, wanted, len(self.contenders) - 1)
-        reply = self.measurer.finals(self.contenders, self._cycles())
+        reply = self.lanes.lead.finals(self.contenders, self._cycles())
         record = FinalsRecord(contenders=tuple(self.contenders), cycles=reply.cycles, failed=reply.failed)
         with self.recorder.interrupts.shield():
             self.recorder.journal.append(record)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from attnctl.gpu.protocol import Environment, Prepared
 from attnctl.tune.decide import Comparison, Decision
+from attnctl.tune.finals import FinalsCosts
 from attnctl.tune.journal import OutcomeRecord
 from attnctl.tune.screening import Costs
 from attnctl.tune.space import Space
+from attnctl.tune.strategies import Stop
 from attnctl_kernels.contract import Candidate, Outcome, Task
 
 
@@ -36,7 +38,10 @@ class TaskResult:
     prepared: Prepared | None = None
     outcomes: Sequence[OutcomeRecord] = ()
     costs: Costs = field(default_factory=Costs)
+    finals_costs: FinalsCosts = field(default_factory=FinalsCosts)
+    startup_s: float = 0.0  # until the device was open and the inputs were ready
     measured_all: bool = True  # False: the budget ended before the space did
+    stopped: Stop | None = None  # why the strategy wanted no more
     status: Status = Status.INTERRUPTED
     decision: Decision | None = None
     names: dict[str, Candidate] = field(default_factory=dict)  # the finals' contenders

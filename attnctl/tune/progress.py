@@ -11,8 +11,8 @@ class Progress:
     def say(self, message: str) -> None:
         """One line that a user should read."""
 
-    def start(self, space: Space, prepared: Prepared, known: int) -> None:
-        """A task's screening begins; ``known`` outcomes come from the journal."""
+    def start(self, space: Space, prepared: Prepared, known: int, most: int) -> None:
+        """A task's screening begins, of ``most`` candidates at most; ``known`` outcomes come from the journal."""
 
     def outcome(self, candidate: Candidate, result: Result, note: str = "") -> None:
         """A candidate is done."""

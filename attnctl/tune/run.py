@@ -13,7 +13,8 @@ from pathlib import Path
 from attnctl.errors import UsageError
 from attnctl.gpu.compile_pool import CompilePool
 from attnctl.gpu.deadlines import Deadlines
-from attnctl.gpu.interfaces import MeasurerLike, PoolLike
+from attnctl.gpu.interfaces import PoolLike
+from attnctl.gpu.lane import Lanes
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import CachePolicy, Environment, Hello
 from attnctl.gpu.replay import ReplayMeasurer
@@ -22,7 +23,7 @@ from attnctl.profile.lookup import Hit, Stale, case_for, lookup
 from attnctl.profile.problems import tasks
 from attnctl.state import state_dir
 from attnctl.tune.budget import Budget, parse_budget
-from attnctl.tune.device import CPU, check_device, device_of
+from attnctl.tune.device import ALL, CPU, check_device, devices_of
 from attnctl.tune.entry import rules_fingerprint, running_versions
 from attnctl.tune.interrupt import Interrupts
 from attnctl.tune.journal import Header, Journal, read
@@ -44,7 +45,7 @@ class Options:
     strategy: Strategy = field(default_factory=lambda: get_strategy("guided"))
     budget: Budget | None = None  # None: what a profile's ``search`` says, or as long as it takes
     mode: Mode = Mode.AUTO
-    device: str | None = None  # "cpu", "cuda:0"; None: what the family runs on
+    device: str | None = None  # "cpu", "cuda:0", several with commas, "all"; None: what the family runs on
     cache: CachePolicy = "cold"
     out: Path | None = None
     jobs: int | None = None  # compile workers; None: one per core for a GPU, none beside measurements on the CPU
@@ -78,24 +79,50 @@ class Tuning:
             Interrupted: ``results`` holds what is known by then.
         """
         if self.options.replay:
-            self._run_on(ReplayMeasurer([read(path) for path in self.options.replay]), None, 0.0, tasks_after)
+            with Lanes.of(ReplayMeasurer([read(path) for path in self.options.replay])) as lanes:
+                self._run_on(lanes, None, None, 0.0, tasks_after)
             return
-        hello = Hello(family=self._family.name, arch=self._profile.arch, device=self.device)
         begun = time.monotonic()
         folder = state_dir()
-        with Measurer(hello, self.options.deadlines, folder, on_wait=self.progress.say) as measurer:
-            check_device(self.loaded.path, self._profile, measurer.environment, self.progress.say)
-            self._run_on(measurer, folder, time.monotonic() - begun, tasks_after)
+        with ExitStack() as stack:
+            pool = self._pool(folder)  # its workers import what they need while the device is opened
+            if pool:
+                stack.enter_context(pool)
+            lanes = stack.enter_context(self._lanes(folder))
+            if not lanes.lead.compiles:
+                pool = None
+            self._run_on(lanes, pool, folder, time.monotonic() - begun, tasks_after)
 
     @property
-    def device(self) -> str:
-        return device_of(self._profile, self.options.device)
+    def devices(self) -> tuple[str, ...]:
+        """What the command line names; of ``all``, the first."""
+        return devices_of(self._profile, self.options.device)
+
+    def _lanes(self, folder: Path) -> Lanes:
+        """The devices, open and locked."""
+
+        def open_one(device: str, *, lock: bool = False) -> Measurer:
+            hello = Hello(family=self._family.name, arch=self._profile.arch, device=device)
+            measurer = Measurer(hello, self.options.deadlines, folder, on_wait=self.progress.say, lock=lock)
+            check_device(self.loaded.path, self._profile, measurer.environment, self.progress.say)
+            return measurer
+
+        first, *others = self.devices
+        if not others and self.options.device != ALL:
+            return Lanes.of(open_one(first, lock=True))
+        if self.options.device == ALL:
+            with open_one(first) as measurer:
+                kind, count = first.partition(":")[0], measurer.device_count
+            others = [f"{kind}:{index}" for index in range(1, count)]
+        return Lanes.open([first, *others], open_one)
 
     def spaces(self) -> list[Space]:
         """What would be measured, with the profile's own config as the incumbent: no device is asked."""
         return [self._space(task, None) for task in tasks(self._profile)]
 
-    def _run_on(self, measurer: MeasurerLike, folder: Path | None, startup_s: float, tasks_after: int) -> None:
+    def _run_on(
+        self, lanes: Lanes, pool: PoolLike | None, folder: Path | None, startup_s: float, tasks_after: int
+    ) -> None:
         all_tasks = tasks(self._profile)
         budget = self.options.budget
         if budget is None:  # the profile's own is not shared with others
@@ -103,7 +130,7 @@ class Tuning:
             budget, tasks_after = Budget(parse_budget(own) if own else None), 0
         for index, task in enumerate(all_tasks):
             with ExitStack() as stack:
-                sweep, done = self._sweep(task, measurer, folder, stack)
+                sweep, done = self._sweep(task, lanes, pool, folder, stack)
                 sweep.startup_s = startup_s
                 sweep.share = budget.share(len(all_tasks) - index + tasks_after)
                 self.results.append(sweep.result)
@@ -115,8 +142,10 @@ class Tuning:
                 finally:
                     self._keep(sweep.result)
 
-    def _sweep(self, task: Task, measurer: MeasurerLike, folder: Path | None, stack: ExitStack) -> tuple[Sweep, bool]:
-        environment = measurer.environment
+    def _sweep(
+        self, task: Task, lanes: Lanes, pool: PoolLike | None, folder: Path | None, stack: ExitStack
+    ) -> tuple[Sweep, bool]:
+        environment = lanes.lead.environment
         space = self._space(task, self._incumbent(task, environment))
         header = Header(
             profile=self.loaded.path.stem,
@@ -136,13 +165,10 @@ class Tuning:
             result.journal = path
             quarantine = Quarantine(folder)
         stack.callback(journal.close)
-        pool = self._pool(measurer, folder) if folder else None
-        if pool:
-            stack.enter_context(pool)
         held = quarantine.find(task, environment) if quarantine and self.options.mode is not Mode.FRESH else {}
         sweep = Sweep(
             result=result,
-            measurer=measurer,
+            lanes=lanes,
             pool=pool,
             journal=journal,
             quarantine=quarantine,
@@ -181,14 +207,15 @@ class Tuning:
                 self.progress.say(f"{found.path}: {note}")
         return found.candidate if isinstance(found, Hit) else None
 
-    def _pool(self, measurer: MeasurerLike, folder: Path) -> PoolLike | None:
+    def _pool(self, folder: Path) -> CompilePool | None:
         cores = len(os.sched_getaffinity(0))
         jobs = self.options.jobs
+        first = self.devices[0]
         if jobs is None:
-            jobs = 0 if self.device == CPU else max(1, cores - 1)  # one core launches the kernels
-        if not jobs or not measurer.compiles:
+            jobs = 0 if first.startswith(CPU) else max(1, cores - len(self.devices))  # one core each launches kernels
+        if not jobs:
             return None
-        hello = Hello(family=self._family.name, arch=self._profile.arch, device=self.device)
+        hello = Hello(family=self._family.name, arch=self._profile.arch, device=first)
         return CompilePool(hello, jobs, self.options.deadlines, folder)
 
     def _keep(self, result: TaskResult) -> None:

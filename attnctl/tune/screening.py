@@ -7,10 +7,16 @@ candidate does is an outcome in the journal; nothing here decides who wins.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
 
-from attnctl.gpu.interfaces import MeasurerLike, PoolLike
+from attnctl.errors import Unavailable
+from attnctl.gpu.interfaces import PoolLike
+from attnctl.gpu.lane import Lane, Lanes
 from attnctl.gpu.protocol import Environment, Result
 from attnctl.tune.interrupt import Interrupts
 from attnctl.tune.journal import Journal, OutcomeRecord
@@ -20,7 +26,6 @@ from attnctl.tune.space import Space
 from attnctl.tune.strategies import Stop, Strategy
 from attnctl_kernels.contract import Candidate, Compiled, Outcome, SparseBlock
 
-_FEW = 24  # about 10 s of measuring on an H200: what a process takes to import torch and flash-attn-4
 # Outcomes that depend on the device code alone; a hang or a crash is worth a second look.
 _OF_THE_BINARY = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.OUT_OF_RESOURCES, Outcome.LAUNCH_ERROR})
 
@@ -32,11 +37,18 @@ class Costs:
     wall_s: float = 0.0
     measuring_s: float = 0.0  # the device was in use, or a candidate's fault was being cleared away
     compile_core_s: float = 0.0
+    devices: int = 1
     slowest: tuple[float, Candidate] | None = None  # seconds of measuring
+
+    def add(self, seconds: float, candidate: Candidate) -> None:
+        self.measuring_s += seconds
+        if self.slowest is None or seconds > self.slowest[0]:
+            self.slowest = (seconds, candidate)
 
     @property
     def busy(self) -> float:
-        return self.measuring_s / self.wall_s if self.wall_s else 0.0
+        """The share of the screening in which a device was in use, averaged over the devices."""
+        return self.measuring_s / (self.wall_s * self.devices) if self.wall_s else 0.0
 
 
 @dataclass
@@ -62,13 +74,12 @@ class Recorder:
 class Screening:
     """One task's screening. ``out_of_time`` says when to stop asking for more."""
 
-    measurer: MeasurerLike
+    lanes: Lanes
     pool: PoolLike | None
     recorder: Recorder
     strategy: Strategy
     held: Mapping[str, Entry] = field(default_factory=dict)  # quarantined, by Candidate.key
     out_of_time: Callable[[], bool] = lambda: False
-    nearly_done: Callable[[], None] = lambda: None  # called, once or more, when few candidates are left
     costs: Costs = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
@@ -78,8 +89,12 @@ class Screening:
         self._twins: dict[tuple[str | None, SparseBlock | None], OutcomeRecord] = {}
         self._best_us: float | None = None
         self._choose = self.strategy.start(self._space)
-        self._pending: dict[str, Candidate] = {}  # given out and without an outcome yet
         self._tried = {key: each.result for key, each in self._outcomes.items() if not _is_skipped(each)}
+        self._pending: dict[str, Candidate] = {}  # given out and without an outcome yet
+        self._compiling = 0
+        self._ready: deque[tuple[Candidate, Compiled | None]] = deque()
+        self._idle = list(self.lanes.all)
+        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()  # what happened on other threads
         self.stopped: Stop | None = None
         for record in self._outcomes.values():
             self._learn(record)
@@ -89,13 +104,61 @@ class Screening:
         if self.pool is not None:
             self._submit(self.pool)
 
+    def wants_more(self) -> bool:
+        """Whether there is anything left to try."""
+        return any(not self._is_given(each) for each in self._space.required) or not isinstance(
+            self._choose(self._tried, self._pending), Stop
+        )
+
     def run(self) -> bool:
         """Measure; False if time ran out before all that was proposed was measured."""
         started = time.monotonic()
         try:
-            return self._alone() if self.pool is None else self._with_pool(self.pool)
+            return self._run()
         finally:
             self.costs.wall_s += time.monotonic() - started
+
+    def _run(self) -> bool:
+        """Events one by one. Once it is ``over``, only default and incumbent are still waited for."""
+        late = over = False
+        while True:
+            if not over and self.pool is not None:
+                self._submit(self.pool)
+            late = late or not self._start_measuring(over)
+            over = over or late or (self.stopped is not None and not self.stopped.wait)
+            due = any(each.key in self._pending for each in self._space.required)
+            if over and not due:
+                self._abandon()
+            if len(self._idle) == len(self.lanes.all) and not self._compiling:
+                return not late
+            self._events.get()()
+
+    def _start_measuring(self, over: bool) -> bool:
+        """Something for every idle device; False if there was something, and no time for it."""
+        while self._idle:
+            if self.pool is None and not over and not self._ready and (candidate := self._next()) is not None:
+                self._ready.append((candidate, None))
+            first = (each for each in self._ready if each[0] in self._space.required)
+            chosen = next(first, None)  # those are measured whatever the time
+            if chosen is None and self._ready and not over:
+                if self.out_of_time():
+                    return False
+                chosen = self._ready[0]
+            if chosen is None:
+                break
+            self._ready.remove(chosen)
+            self._measure(*chosen)
+        return True
+
+    def _abandon(self) -> None:
+        """Leave what is compiling, and what is compiled and not measured."""
+        if self.pool is not None and self._compiling:
+            self.pool.cancel()
+        self._compiling = 0
+        self._ready.clear()
+
+    def _is_given(self, candidate: Candidate) -> bool:
+        return candidate.key in self._tried or candidate.key in self._pending
 
     def _next(self) -> Candidate | None:
         """Default and incumbent, then what the strategy asks for; what is in quarantine is recorded as such."""
@@ -111,51 +174,33 @@ class Screening:
 
     def _chosen(self) -> Candidate | None:
         for candidate in self._space.required:
-            if candidate.key not in self._tried and candidate.key not in self._pending:
+            if not self._is_given(candidate):
                 return candidate
-        if isinstance(choice := self._choose(self._tried, self._pending), Stop):
-            self.stopped = choice
-            return None
-        return choice
-
-    def _alone(self) -> bool:
-        while (candidate := self._next()) is not None:
-            if self._late(candidate):
-                return False
-            self._measure(candidate, None)
-        return True
-
-    def _with_pool(self, pool: PoolLike) -> bool:
-        self._submit(pool)
-        while self._pending:
-            for candidate, compiled in pool.completed(self._task):
-                if len(self._pending) <= _FEW:
-                    self.nearly_done()
-                if self._late(candidate):
-                    pool.cancel()
-                    return False
-                self._after_compiling(candidate, compiled)
-                self._submit(pool)
-                if self.stopped and not self.stopped.wait:
-                    pool.cancel()
-                    return True
-        return True
+        choice = self._choose(self._tried, self._pending)
+        self.stopped = choice if isinstance(choice, Stop) else None
+        return None if isinstance(choice, Stop) else choice
 
     def _submit(self, pool: PoolLike) -> None:
         ahead = self.strategy.lookahead
         room = len(self._space.candidates) if ahead is None else pool.size + ahead
         while len(self._pending) < room and (candidate := self._next()) is not None:
-            pool.submit(self._task, candidate)
+            self._compiling += 1
+            pool.submit(self._task, candidate).add_done_callback(partial(self._post, self._compiled, candidate))
 
-    def _late(self, candidate: Candidate) -> bool:
-        """Default and incumbent are measured whatever the time is."""
-        return candidate not in self._space.required and self.out_of_time()
+    def _post(self, handle: Callable[..., None], candidate: Candidate, future: Future[Result]) -> None:
+        """On whatever thread the future ends: leave the rest to the thread that runs the screening."""
+        if not future.cancelled():
+            self._events.put(partial(handle, candidate, future))
 
-    def _after_compiling(self, candidate: Candidate, result: Result) -> None:
+    def _compiled(self, candidate: Candidate, future: Future[Result]) -> None:
+        if not self._compiling:  # the pool was cancelled meanwhile
+            return
+        self._compiling -= 1
+        result = future.result()
         compiled = result.compiled
         self.costs.compile_core_s += compiled.seconds if compiled else result.seconds.get("compile", 0.0)
         if result.outcome is Outcome.OK:
-            self._measure(candidate, compiled)
+            self._ready.append((candidate, compiled))
         else:
             self._record(candidate, result)
 
@@ -165,13 +210,25 @@ class Screening:
             result = twin.result.model_copy(update={"compiled": compiled})
             self._record(candidate, result, f"same binary as {self._space.labels[twin.candidate.key]}")
             return
-        patient = candidate in self._space.required
-        started = time.monotonic()
-        result = self.measurer.measure(candidate, None if patient else self._best_us)
+        best_us = None if candidate in self._space.required else self._best_us
+        lane = self._idle.pop(0)
+        measuring = lane.do(lambda measurer: measurer.measure(candidate, best_us))
+        handle = partial(self._measured, lane, compiled, time.monotonic())
+        measuring.add_done_callback(partial(self._post, handle, candidate))
+
+    def _measured(
+        self, lane: Lane, compiled: Compiled | None, started: float, candidate: Candidate, future: Future[Result]
+    ) -> None:
         seconds = time.monotonic() - started
-        self.costs.measuring_s += seconds
-        if self.costs.slowest is None or seconds > self.costs.slowest[0]:
-            self.costs.slowest = (seconds, candidate)
+        self.costs.add(seconds, candidate)
+        try:
+            result = future.result()
+        except Unavailable as error:  # one device fewer; what it was busy with goes to another
+            self.lanes.drop(lane, error)
+            self.recorder.progress.say(f"going on with {len(self.lanes.all)} devices: {error.message}")
+            self._ready.appendleft((candidate, compiled))
+            return
+        self._idle.append(lane)
         if result.compiled is None and compiled:
             result = result.model_copy(update={"compiled": compiled})
         self._record(candidate, result)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnctl.errors import AttnctlError
-from attnctl.gpu.interfaces import MeasurerLike, PoolLike
+from attnctl.gpu.interfaces import PoolLike
+from attnctl.gpu.lane import Lanes
+from attnctl.gpu.protocol import Prepared
 from attnctl.profile.candidate import case_of, errors
 from attnctl.profile.load import Loaded
 from attnctl.profile.lookup import Hit, Miss, Stale, lookup
@@ -17,7 +19,7 @@ from attnctl.tune.decide import Decision
 from attnctl.tune.entry import entry_of, running_versions
 from attnctl.tune.finals import PROCESSES, Finals, NothingWorks, duration_s, finalists, ranked
 from attnctl.tune.interrupt import Interrupted, Interrupts
-from attnctl.tune.journal import DoneRecord, Journal, PreparedRecord
+from attnctl.tune.journal import DoneRecord, Journal, PreparedRecord, Recorded
 from attnctl.tune.outcome import Status, TaskResult
 from attnctl.tune.progress import Progress
 from attnctl.tune.quarantine import Entry as Quarantined
@@ -27,6 +29,7 @@ from attnctl.tune.strategies import Strategy
 from attnctl_kernels.contract import Outcome
 
 _QUICK_PROCESSES = 2  # fewer cannot show whether a difference survives a new process
+_LARGEST_SHARE = 0.5  # of the device's memory, for the inputs of all processes: kernels need some too
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Sweep:
     """One task on one device. ``result`` is filled in as it goes, and stands whatever happens."""
 
     result: TaskResult
-    measurer: MeasurerLike
+    lanes: Lanes
     pool: PoolLike | None
     journal: Journal
     quarantine: Quarantine | None
@@ -55,7 +58,7 @@ class Sweep:
         recorder = Recorder(
             result.space, result.environment, self.journal, self.quarantine, self.progress, self.interrupts
         )
-        finals = Finals(self.measurer, recorder, self.share.left)
+        finals = Finals(self.lanes, recorder, self.share.left, pool=self.pool, costs=result.finals_costs)
         try:
             self._screen(recorder)
             finals.startup_s = self.startup_s
@@ -74,7 +77,7 @@ class Sweep:
         recorder = Recorder(
             self.result.space, self.result.environment, self.journal, None, self.progress, self.interrupts
         )
-        finals = Finals(self.measurer, recorder)
+        finals = Finals(self.lanes, recorder)
         self.result.prepared = self.journal.recorded.prepared
         self.result.outcomes = tuple(self.journal.recorded.outcomes.values())
         if not finals.recall():
@@ -90,25 +93,37 @@ class Sweep:
             return duration_s(finalists(result.space, ranked(list(recorded.outcomes.values()))), self.startup_s)
 
         screening = Screening(
-            self.measurer,
+            self.lanes,
             self.pool,
             recorder,
             self.strategy,
             self.held,
             out_of_time=lambda: self.share.screening_is_over(finals_take),
-            nearly_done=lambda: self.measurer.warm_up(PROCESSES),
             costs=result.costs,
         )
         screening.begin()
-        if self.pool is not None:  # on a GPU, processes for the finals may import their framework meanwhile
-            self.measurer.warm_up(PROCESSES)
-        task, cache = recorded.header.task, recorded.header.cache
-        result.prepared = self.measurer.prepare(task, cache)
-        self.startup_s += result.prepared.seconds
-        if recorded.prepared is None:
-            self.journal.append(PreparedRecord(prepared=result.prepared))
-        self.progress.start(result.space, result.prepared, known)
+        prepared = result.prepared = self._prepare(recorded)
+        result.startup_s = self.startup_s
+        self.progress.start(result.space, prepared, known, self.strategy.most(len(result.space.candidates)))
         result.measured_all = screening.run()
+        result.stopped = screening.stopped
+
+    def _prepare(self, recorded: Recorded) -> Prepared:
+        """Inputs and references on every device; where compilers are busy meanwhile, in the finals' processes too."""
+        lead, task, cache = self.lanes.lead, recorded.header.task, recorded.header.cache
+        if self.pool is not None:
+            lead.warm_up(PROCESSES)
+        others = [each.do(lambda measurer: measurer.prepare(task, cache)) for each in self.lanes.all[1:]]
+        prepared = lead.prepare(task, cache)
+        for each in others:
+            each.result()
+        self.startup_s += prepared.seconds
+        if recorded.prepared is None:
+            self.journal.append(PreparedRecord(prepared=prepared))
+        memory = lead.environment.memory_bytes or 0
+        if self.pool is not None and prepared.device_bytes * (PROCESSES + 1) <= _LARGEST_SHARE * memory:
+            lead.prepare_finals(PROCESSES)
+        return prepared
 
     def _conclude(self, finals: Finals, decision: Decision) -> None:
         result = self.result
@@ -134,7 +149,7 @@ class Sweep:
 
     def _conclude_early(self, finals: Finals) -> None:
         """An interrupted sweep is decided if the finals were under way, and their winner has been checked in full."""
-        probed = not self.measurer.compiles  # the screening has run the probe problems too
+        probed = not self.lanes.lead.compiles  # the screening has run the probe problems too
         if probed and len(finals.processes) >= _QUICK_PROCESSES:
             decision = finals.decide()
             if not decision.unstable:

@@ -58,7 +58,7 @@ class Attempt:
         candidate, setup = request.candidate, self.setup
         call, checker = self._bound(candidate)
         with self._in_phase("check"):
-            check = checker.check(self._sparse_block(candidate), finalist=request.second_seed)
+            check = checker.check(self._sparse_block(candidate), winner=request.second_seed)
             if request.probes or not compiles(self.launcher):
                 notes = self.probes.run(candidate, self._sparse_block(candidate))
                 check = check.model_copy(update={"notes": check.notes + notes})

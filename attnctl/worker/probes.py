@@ -1,29 +1,16 @@
-"""Small problems that bring out what the task's own mask may never ask of a candidate.
+"""Runs candidates on small problems that bring out what the task's own mask may never ask of them.
 
-A dense problem with a tail, on strongly negative scores too; the same without a tail where the family allows none; and
-block lists with a row that sees nothing, rows that see some, and a column that nobody sees, whose keys are NaN. They
-use the candidate's own config, so a compiled family would have to compile it once per probe: there they run on request.
+They use the candidate's own config, so a compiled family has to compile it once per probe: there they run on request.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from attnctl.gpu.probe_problems import DEFAULT_TILE, Probe, full_probe, lists_probe, refused, tail_probe
 from attnctl.worker.check import Checker
 from attnctl.worker.compare import WrongResult
 from attnctl.worker.devices import Device
 from attnctl.worker.setup import Setup
-from attnctl_kernels.contract import Candidate, Case, Family, Launcher, Mask, Problem, SparseBlock, Task
-from attnctl_kernels.rule import Severity
-from attnctl_kernels.rule import check as violations
-
-_TILE: SparseBlock = (128, 128)  # where a config has no sparse block
-_TAIL = 37
-
-
-class Probe(NamedTuple):
-    name: str
-    problem: Problem
+from attnctl_kernels.contract import Candidate, Family, Launcher, Problem, SparseBlock, Task
 
 
 class Probes:
@@ -42,7 +29,7 @@ class Probes:
         Raises:
             WrongResult: naming the probe.
         """
-        problem, tile = self._task.problem, sparse_block or _TILE
+        problem, tile = self._task.problem, sparse_block or DEFAULT_TILE
         notes = [self._run(tail_probe(problem, tile), candidate, sparse_block)]
         if notes[0]:
             notes.append(self._run(full_probe(problem, tile), candidate, sparse_block))
@@ -51,7 +38,7 @@ class Probes:
 
     def _run(self, probe: Probe, candidate: Candidate, sparse_block: SparseBlock | None) -> str:
         """Why the probe did not run; empty if it did, and passed."""
-        refusal = self._refusal(probe.problem, candidate, sparse_block)
+        refusal = refused(self._family, self._task, probe.problem, candidate, sparse_block)
         if not refusal:
             setup = self._setup(probe.problem)
             try:
@@ -74,52 +61,3 @@ class Probes:
             task = self._task.model_copy(update={"problem": problem})
             self._setups[problem] = Setup(task, self._device)
         return self._setups[problem]
-
-    def _refusal(self, problem: Problem, candidate: Candidate, sparse_block: SparseBlock | None) -> str:
-        """The first rule of the family that the probe breaks; empty if the candidate can run it."""
-        task = self._task
-        case = Case(
-            family=task.family,
-            version=task.version or self._family.versions[-1],
-            arch=task.arch,
-            problem=problem,
-            pass_name=task.pass_name,
-            config=candidate.config,
-            sparse_block=sparse_block,
-            given=frozenset(candidate.config),
-            passes=(task.pass_name,),
-            configs={task.pass_name: candidate.config},
-            sparse_blocks={task.pass_name: sparse_block},
-        )
-        for rule, violation in violations(case, self._family.rules()):
-            if rule.severity is Severity.ERROR:
-                return f"{rule.code} {violation.message}"
-        return ""
-
-
-def tail_probe(problem: Problem, tile: SparseBlock) -> Probe:
-    return Probe("tail", _small(problem, 2 * tile[0] - _TAIL, 2 * tile[1] - _TAIL, Mask()))
-
-
-def full_probe(problem: Problem, tile: SparseBlock) -> Probe:
-    return Probe("full mask", _small(problem, 2 * tile[0], 2 * tile[1], Mask()))
-
-
-def lists_probe(problem: Problem, tile: SparseBlock) -> Probe:
-    """Row 0 sees nothing, row 1 one block, row 2 all that anybody sees; nobody sees column 1."""
-    mask = Mask(pattern="blocks", block_size=tile, rows=((), (0,), (0, 2)))
-    return Probe("block lists", _small(problem, 3 * tile[0], 3 * tile[1], mask))
-
-
-def _small(problem: Problem, seqlen_q: int, seqlen_k: int, mask: Mask) -> Problem:
-    """One key head and its query heads."""
-    return problem.model_copy(
-        update={
-            "batch_size": 1,
-            "seqlen_q": max(seqlen_q, 1),
-            "seqlen_k": max(seqlen_k, 1),
-            "num_heads_q": problem.num_heads_q // problem.num_heads_kv,
-            "num_heads_kv": 1,
-            "mask": mask,
-        }
-    )

@@ -58,7 +58,8 @@ class Session:
         environment = describe(request, self._device, self._launcher, self._nvml)
         if self._device:
             self._device.use()
-        return Ready(environment=environment, compiles=compiles(self._launcher))
+        count = self._device.count() if self._device else 1
+        return Ready(environment=environment, compiles=compiles(self._launcher), device_count=count)
 
     def prepare(self, request: Prepare) -> PreparedReply:
         begun = time.perf_counter()
@@ -70,6 +71,7 @@ class Session:
         probes = Probes(self._family, self._launcher, task, self._device)
         self._attempt = Attempt(self._family, self._launcher, setup, probes, self._announce)
         gc.freeze()  # cleaning up after a failed candidate need not look at all of the framework
+        assert setup.negative  # every candidate needs it: better here than within the first one's deadline
         self._device.preheat(_PREHEAT_S)
         problem, main = task.problem, setup.main
         return PreparedReply(
@@ -80,6 +82,7 @@ class Session:
                 row_tolerance=dict(main.row_tolerance),
                 baseline_error={name: each.rms for name, each in main.baseline.items()},
                 seconds=time.perf_counter() - begun,
+                device_bytes=self._device.allocated_bytes(),
             )
         )
 

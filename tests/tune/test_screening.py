@@ -1,8 +1,13 @@
 """The loop between compile workers and the device, with recorded outcomes in place of both."""
 
+from concurrent.futures import Future
+from queue import SimpleQueue
+
 import pytest
 from sweeps import ENVIRONMENT, Told, bad, ok, profile, record, tuning
 
+from attnctl.errors import Unavailable
+from attnctl.gpu.lane import Lane, Lanes
 from attnctl.gpu.protocol import Result
 from attnctl.gpu.replay import ReplayMeasurer
 from attnctl.tune.interrupt import Interrupts
@@ -13,7 +18,7 @@ from attnctl_kernels.contract import Compiled, Outcome
 
 
 class Pool:
-    """Compiles at once what it is given, newest first; ``of`` says what comes out."""
+    """Compiles what it is given when there is nothing else to wait for, newest first; ``of`` says what comes out."""
 
     def __init__(self, of):
         self.of = of
@@ -22,20 +27,34 @@ class Pool:
         self.most_waiting = 0
         self.cancelled = False
         self.size = 1
+        self.next = -1
 
     def submit(self, task, candidate):
-        self.queue.append(candidate)
+        future = Future()
+        self.queue.append((candidate, future))
         self.submitted.append(candidate)
         self.most_waiting = max(self.most_waiting, len(self.queue))
+        return future
 
-    def completed(self, task=None):
-        while self.queue:
-            candidate = self.queue.pop()
-            yield candidate, self.of(candidate)
+    def compile_one(self):
+        candidate, future = self.queue.pop(self.next)
+        future.set_result(self.of(candidate))
 
     def cancel(self):
         self.cancelled = True
         self.queue.clear()
+
+
+class Events(SimpleQueue):
+    """Its reader makes the next thing happen, if nothing is on its way: one order, whatever the machine does."""
+
+    def __init__(self, it):
+        self.it = it
+
+    def get(self):
+        if len(self.it._idle) == len(self.it.lanes.all) and self.it.pool:
+            self.it.pool.compile_one()
+        return super().get()
 
 
 class Measuring(ReplayMeasurer):
@@ -86,10 +105,15 @@ def screening(tmp_path):
         measurer.prepare(recorded.header.task)
         journal = Journal.scratch(recorded.header)
         recorder = Recorder(space, ENVIRONMENT, journal, None, Told(), Interrupts())
-        pool = Pool(of) if of else None
-        return Screening(measurer, pool, recorder, strategy or get_strategy("exhaustive"), **options)
+        return started(measurer, Pool(of) if of else None, recorder, strategy, **options)
 
     return make
+
+
+def started(measurer, pool, recorder, strategy=None, **options):
+    it = Screening(Lanes.of(measurer), pool, recorder, strategy or get_strategy("exhaustive"), **options)
+    it._events = Events(it)
+    return it
 
 
 def outcomes(it):
@@ -102,7 +126,7 @@ def test_everything_is_compiled_ahead_and_measured_as_it_comes(screening):
     candidates = it.recorder.space.candidates
     assert it.pool.submitted == list(candidates)
     assert it.run()
-    assert [candidate for candidate, _ in it.measurer.asked] == list(candidates[::-1])
+    assert [candidate for candidate, _ in it.lanes.lead.asked] == list(candidates[::-1])
     assert set(outcomes(it)) == {each.key for each in candidates}
     assert it.costs.compile_core_s == 2.0 * len(candidates)
 
@@ -110,13 +134,13 @@ def test_everything_is_compiled_ahead_and_measured_as_it_comes(screening):
 def test_without_a_pool_the_order_is_the_spaces(screening):
     it = screening(of=None)
     assert it.run()
-    assert [candidate for candidate, _ in it.measurer.asked] == list(it.recorder.space.candidates)
+    assert [candidate for candidate, _ in it.lanes.lead.asked] == list(it.recorder.space.candidates)
 
 
 def test_the_time_to_beat_is_never_given_to_default_and_incumbent(screening):
     it = screening()
     it.run()
-    limits = {candidate.key: best for candidate, best in it.measurer.asked}
+    limits = {candidate.key: best for candidate, best in it.lanes.lead.asked}
     first, second, *rest = it.recorder.space.candidates
     assert limits[first.key] is limits[second.key] is None
     assert [limits[each.key] for each in rest] == [130.0, 140.0, 150.0, None]
@@ -128,13 +152,13 @@ def test_what_does_not_compile_is_an_outcome_and_is_not_measured(screening):
     assert it.run()
     failed = [each.candidate for each in outcomes(it).values() if each.result == failure]
     assert {each.config["block_kv"] for each in failed} == {128}
-    assert all(candidate.config["block_kv"] != 128 for candidate, _ in it.measurer.asked)
+    assert all(candidate.config["block_kv"] != 128 for candidate, _ in it.lanes.lead.asked)
 
 
 def test_identical_binaries_over_the_same_blocks_are_measured_once(tmp_path, screening):
     it = screening(of=lambda candidate: compiled(f"q{candidate.config['block_q']}"))
     assert it.run()
-    assert len(it.measurer.asked) == 6, "their block lists differ, so that the same code does different work"
+    assert len(it.lanes.lead.asked) == 6, "their block lists differ, so that the same code does different work"
 
     (tmp_path / "fixed").mkdir()
     path = profile(tmp_path / "fixed")
@@ -145,7 +169,7 @@ def test_identical_binaries_over_the_same_blocks_are_measured_once(tmp_path, scr
     measurer.prepare(recorded.header.task)
     recorder = Recorder(space, ENVIRONMENT, Journal.scratch(recorded.header), None, Told(), Interrupts())
     pool = Pool(lambda candidate: compiled(f"q{candidate.config['block_q']}"))
-    it = Screening(measurer, pool, recorder, get_strategy("exhaustive"))
+    it = started(measurer, pool, recorder)
     assert it.run()
     assert len(measurer.asked) == 2
     copied = [each for each in outcomes(it).values() if each.note]
@@ -158,7 +182,7 @@ def test_identical_binaries_over_the_same_blocks_are_measured_once(tmp_path, scr
 def test_a_hang_of_one_binary_does_not_condemn_its_twin(screening):
     it = screening(result_of=lambda candidate: bad(Outcome.TIMEOUT), of=lambda candidate: compiled("same"))
     it.run()
-    assert len(it.measurer.asked) == 6
+    assert len(it.lanes.lead.asked) == 6
 
 
 def test_a_guided_strategy_sees_outcomes_and_is_asked_a_little_ahead(screening):
@@ -173,22 +197,59 @@ def test_a_guided_strategy_sees_outcomes_and_is_asked_a_little_ahead(screening):
 def test_when_time_is_up_default_and_incumbent_are_measured_and_nothing_else(screening):
     it = screening(of=None, out_of_time=lambda: True)
     assert not it.run()
-    assert [candidate for candidate, _ in it.measurer.asked] == list(it.recorder.space.required)
+    assert [candidate for candidate, _ in it.lanes.lead.asked] == list(it.recorder.space.required)
 
 
 def test_when_time_is_up_the_compile_workers_stop(screening):
     it = screening(out_of_time=lambda: True)
+    it.pool.next = 0  # default and incumbent, which are waited for, come first
     assert not it.run()
     assert it.pool.cancelled
+    assert [candidate for candidate, _ in it.lanes.lead.asked] == list(it.recorder.space.required)
 
 
 def test_known_outcomes_are_not_measured_again_but_skipped_ones_are(screening):
     it = screening(of=None)
     it.run()
     journal = it.recorder.journal
-    it.measurer.asked = []
+    it.lanes.lead.asked = []
     key, first = next(iter(journal.recorded.outcomes.items()))
     journal.append(first.model_copy(update={"result": Result(outcome=Outcome.SKIPPED, reason="quarantine")}))
-    again = Screening(it.measurer, None, it.recorder, get_strategy("exhaustive"))
+    again = started(it.lanes.lead, None, it.recorder)
     assert again.run()
-    assert [candidate.key for candidate, _ in it.measurer.asked] == [key]
+    assert [candidate.key for candidate, _ in it.lanes.lead.asked] == [key]
+
+
+def test_a_strategy_that_has_seen_enough_leaves_what_is_compiling(screening):
+    class Enough(TwoAtATime):
+        lookahead = None
+
+        def start(self, space):
+            choose = super().start(space)
+            return lambda tried, pending: Stop("enough", wait=False) if len(tried) == 3 else choose(tried, pending)
+
+    it = screening(strategy=Enough())
+    it.pool.next = 0
+    assert it.run()
+    assert it.pool.cancelled
+    assert len(outcomes(it)) == 3
+    assert it.stopped.reason == "enough"
+
+
+def test_two_devices_share_one_queue_and_one_that_is_lost_costs_nothing(screening, tmp_path):
+    it = screening(of=None)
+    lost = []
+
+    class Lost(Measuring):
+        def measure(self, candidate, best_us=None, **options):
+            lost.append(candidate)
+            raise Unavailable("the driver is gone")
+
+    second = Lost([it.recorder.journal.recorded])
+    it = started(it.lanes.lead, None, it.recorder)
+    it.lanes.all.append(Lane(lambda: second))
+    it._idle = list(it.lanes.all)
+    assert it.run()
+    assert len(lost) == 1
+    assert {each.key for each in it.recorder.space.candidates} == set(outcomes(it))
+    assert it.recorder.progress.messages == ["going on with 1 devices: the driver is gone"]

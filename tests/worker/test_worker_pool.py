@@ -23,11 +23,7 @@ def pool(surroundings, tmp_path_factory):
 
 def test_each_failure_costs_one_candidate(pool):
     faults = ["none", "compile_error", "compile_abort", "compile_hang", "none"]
-    for fault in faults:
-        pool.submit(task(), candidate(fault))
-    done = list(pool.completed())
-    assert [each.config["fault"] for each, _ in done] == faults
-    results = [result for _, result in done]
+    results = [each.result() for each in [pool.submit(task(), candidate(fault)) for fault in faults]]
     assert [str(each.outcome) for each in results] == [
         "ok",
         "compile_error",
@@ -42,39 +38,33 @@ def test_each_failure_costs_one_candidate(pool):
 
 
 def test_worker_that_somebody_else_killed_is_replaced(pool):
-    pool.submit(task(), candidate("none"))
-    list(pool.completed())
-    (worker,) = pool._workers
-    pool.submit(task(), candidate("compile_hang"))
+    hanging = pool.submit(task(), candidate("compile_hang"))
+    while (worker := next(iter(pool._running.values()), None)) is None or not worker.started:
+        time.sleep(0.05)
     time.sleep(0.5)  # it compiles by then; if it does not, the result is the same
     os.kill(worker.pid, signal.SIGKILL)
-    ((_, result),) = pool.completed()
-    assert result.outcome is Outcome.TIMEOUT
+    assert hanging.result().outcome is Outcome.TIMEOUT
 
 
-def test_tasks_share_a_pool(pool):
-    one, two = task(), task(seqlen_q=64, seqlen_k=64)
-    pool.submit(one, candidate(delay_us=1))
-    pool.submit(two, candidate(delay_us=2))
-    pool.submit(one, candidate(delay_us=3))
-    assert [each.config["delay_us"] for each, _ in pool.completed(two)] == [2]
-    assert [each.config["delay_us"] for each, _ in pool.completed(one)] == [1, 3]
-    assert list(pool.completed()) == []
+def test_candidates_of_several_tasks_are_compiled_in_the_order_in_which_they_came(pool):
+    tasks = (task(), task(seqlen_q=64, seqlen_k=64), task())
+    submitted = [pool.submit(each, candidate(delay_us=number)) for number, each in enumerate(tasks)]
+    assert submitted[2].result().outcome is Outcome.OK
+    assert all(each.done() for each in submitted)
 
 
 def test_pool_that_cannot_start_says_so(surroundings, tmp_path):
     with CompilePool(Hello(family="nobody", arch=None, device="cpu"), 2, Deadlines(), tmp_path) as pool:
-        pool.submit(task(), candidate())
+        submitted = pool.submit(task(), candidate())
         with pytest.raises(Unavailable, match="there is no kernel family nobody"):
-            list(pool.completed())
+            submitted.result()
 
 
-def test_cancel_ends_the_wait(pool):
-    pool.submit(task(), candidate())
-    pool.submit(task(), candidate("compile_hang"))
-    pool.submit(task(), candidate(delay_us=1))
-    completed = pool.completed()
-    assert next(completed)[1].outcome is Outcome.OK
+def test_what_is_cancelled_is_killed_and_what_comes_later_is_compiled(pool):
+    hanging, queued = (pool.submit(task(), candidate(fault)) for fault in ("compile_hang", "none"))
+    while hanging not in {each.future for each in pool._running}:
+        time.sleep(0.05)
     pool.cancel()
-    assert list(completed) == []
-    assert list(pool.completed()) == []
+    assert queued.cancelled()
+    assert hanging.result().outcome is Outcome.WORKER_DIED
+    assert pool.submit(task(), candidate()).result().outcome is Outcome.OK

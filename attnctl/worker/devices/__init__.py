@@ -32,6 +32,14 @@ class Device(ABC):
         self.name = name
         self.torch_device = torch.device(name)
 
+    def count(self) -> int:
+        """Devices of this kind that this process may use."""
+        return 1
+
+    def allocated_bytes(self) -> int:
+        """Memory of the device that this process holds; 0 where that is not known."""
+        return 0
+
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Fields of the :class:`~attnctl.gpu.protocol.Environment`."""

@@ -15,6 +15,7 @@ from attnctl.gpu.names import cpu_name
 from attnctl.gpu.protocol import CachePolicy
 from attnctl.worker.devices import Device, Run
 
+COUNT_VARIABLE = "ATTNCTL_CPU_DEVICES"  # lets one machine stand for several devices, cpu:0, cpu:1, ...
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _FLUSH_LIMIT = 64 << 20  # a larger last-level cache is shared by more cores than a kernel here uses
 
@@ -23,11 +24,17 @@ class TorchCpu(Device):
     reference_flop = 1e10
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        super().__init__("cpu")
+        index = name.partition(":")[2]
+        if int(index or 0) >= self.count():
+            raise RuntimeError(f"there is no {name}; {COUNT_VARIABLE} says how many times this machine's CPU counts")
         self._threads = _threads()
         torch.set_num_threads(self._threads)
         self._cache_bytes = _last_level_cache_bytes()
         self._flush = torch.zeros(min(self._cache_bytes, _FLUSH_LIMIT) // 4, dtype=torch.int32)
+
+    def count(self) -> int:
+        return int(os.environ.get(COUNT_VARIABLE, "1"))
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -32,6 +32,12 @@ class TorchCuda(Device):
     def use(self) -> None:
         torch.cuda.set_device(self.torch_device)
 
+    def count(self) -> int:
+        return torch.cuda.device_count()
+
+    def allocated_bytes(self) -> int:
+        return torch.cuda.memory_reserved(self.torch_device)
+
     def facts(self) -> dict[str, Any]:
         properties = self._properties
         uuid = getattr(properties, "uuid", None)
