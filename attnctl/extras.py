@@ -23,6 +23,11 @@ def missing(extra: str, distribution: str = "attnctl") -> tuple[str, ...]:
     return tuple(sorted({name for name in _packages(extra, distribution) if not _installed(name)}))
 
 
+def is_complete(extra: str, distribution: str = "attnctl") -> bool:
+    """Whether everything of ``extra`` is installed, so that a module that is missing belongs to something else."""
+    return bool(list(_packages(extra, distribution))) and not missing(extra, distribution)
+
+
 def _packages(extra: str, distribution: str) -> Iterator[str]:
     if not _installed(distribution):
         return

@@ -200,7 +200,10 @@ def main() -> Never:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     code = run()
-    if code == OUTPUT_CLOSED:
-        # The interpreter flushes stdout once more on exit, and would complain.
+    try:
+        sys.stdout.flush()
+    except (
+        OSError
+    ):  # it is closed or full: the interpreter would flush it once more on exit, complain, and exit with 120
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

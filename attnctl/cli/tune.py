@@ -135,7 +135,9 @@ def _tune(profiles: Sequence[Loaded], options: Options, output: Format) -> int:
             except Interrupted as interrupted:
                 progress.end()
                 _show([*results, *tuning.results], output)
-                typer.echo(f"{interrupted}: {how_to_resume(tuning.loaded.path)} goes on where it stopped", err=True)
+                ahead = tuning.left + count_tasks(profiles[index + 1 :])
+                rest = f"{how_to_resume(tuning.loaded.path)} goes on where it stopped" if ahead else "all was decided"
+                typer.echo(f"{interrupted}: {rest}", err=True)
                 return interrupted.exit_code
             except AttnctlError:
                 progress.end()

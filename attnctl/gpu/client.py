@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -45,6 +46,7 @@ CACHE_FOLDER_VARIABLE = "ATTNCTL_CACHE_DIR"  # where families keep what they com
 _WAIT_POLICY = "passive"
 _POLL_S = 0.25  # how often a silent worker's life and memory are looked at
 _BYE_S = 2.0
+_MOST_LOGS = 50
 _MEMORY_SHARE = 0.8  # of the machine, where no limit is given
 _FIRST_PHASE: dict[type[Frozen], PhaseName] = {
     Hello: "start",
@@ -115,6 +117,7 @@ class Worker:
         self._log_path = log_path
         self._memory_limit = deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes())
         self._process: WorkerProcess | None = None
+        self._log_is_evidence = False  # of how the worker was lost; the others' would only pile up
         self.started = False
         self.compiles = True
         self.device_count = 1
@@ -187,6 +190,8 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process = None
+            if not self._log_is_evidence:
+                self._log_path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -256,6 +261,7 @@ class Worker:
         begun: bool = True,
     ) -> WorkerLost:
         tail = self._process.log_tail() if self._process else ""
+        self._log_is_evidence = True
         self.kill()
         return WorkerLost(
             phase, reason, timed_out=timed_out, out_of_memory=out_of_memory, tail=tail, subject=subject, begun=begun
@@ -272,11 +278,20 @@ def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
     return ("--family", hello.family), environ
 
 
+def _prune(folder: Path) -> None:
+    """Keep the latest logs of lost workers only."""
+    with contextlib.suppress(OSError):
+        logs = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
+        for old in logs[:-_MOST_LOGS]:
+            old.unlink(missing_ok=True)
+
+
 class WorkerPlace:
     """Where the workers of one command leave their logs and find their caches: below the state folder."""
 
     def __init__(self, state_dir: Path, stem: str) -> None:
         self._logs = state_dir.absolute() / "logs"
+        _prune(self._logs)
         self._stem = f"{stem}-{os.getpid()}"
         self._count = itertools.count(1)  # safe among threads
         cache = os.environ.get(CACHE_FOLDER_VARIABLE) or str(state_dir.absolute() / "cache")

@@ -21,6 +21,10 @@ class MeasurerLike(Protocol):
     def compiles(self) -> bool:
         """False: the family has nothing to compile ahead, so a pool is no use."""
 
+    @property
+    def device_count(self) -> int:
+        """Devices of this kind on this machine."""
+
     def prepare(self, task: Task, cache: CachePolicy = "cold") -> Prepared:
         """Make inputs and reference; what is measured later is measured on this task."""
 

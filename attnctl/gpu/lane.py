@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -48,7 +49,7 @@ class Lane:
 class Lanes:
     """Lanes of one model, the leading one first."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[Lane] = ()) -> None:
         self.all = list(lanes)
 
     @classmethod
@@ -56,26 +57,23 @@ class Lanes:
         """One device that is open already."""
         return cls([Lane(lambda: measurer)])
 
-    @classmethod
-    def open(cls, devices: Sequence[str], open_one: Callable[[str], Measurer]) -> Self:
-        """Open ``devices`` side by side, see that they are of one model, then lock them.
+    def add(self, devices: Sequence[str], open_one: Callable[[str], Measurer]) -> None:
+        """Open ``devices``, side by side."""
+        self.all += [Lane(partial(open_one, each)) for each in devices]
+
+    def lock(self) -> None:
+        """Wait for all of them to be open, see that they are of one model, and lock them.
 
         Raises:
             UsageError: they are of several models.
             Unavailable: one of them cannot be had.
         """
-        lanes = cls([Lane(lambda name=name: open_one(name)) for name in devices])  # type: ignore[misc]
-        try:
-            measurers = [each.measurer for each in lanes.all]
-            _require_one_model([each.environment for each in measurers])
-            # In the same order in every tool, so that two of them never wait for each other.
-            for measurer in sorted(measurers, key=lambda each: each.environment.lock_name):
-                assert isinstance(measurer, Measurer)
-                measurer.lock()
-        except BaseException:
-            lanes.close()
-            raise
-        return lanes
+        measurers = [each.measurer for each in self.all]
+        _require_one_model([each.environment for each in measurers])
+        # In the same order in every tool, so that two of them never wait for each other.
+        for measurer in sorted(measurers, key=lambda each: each.environment.lock_name):
+            assert isinstance(measurer, Measurer)
+            measurer.lock()
 
     @property
     def lead(self) -> MeasurerLike:

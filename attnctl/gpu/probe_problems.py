@@ -14,6 +14,7 @@ from attnctl_kernels.rule import Severity
 from attnctl_kernels.rule import check as violations
 
 DEFAULT_TILE: SparseBlock = (128, 128)  # where a config has no sparse block
+SPARSE = 0.25  # of all pairs: a kernel that skips the rest must be faster than one that does not
 _TAIL = 37
 
 
@@ -32,6 +33,19 @@ def probe_tasks(family: Family, task: Task, candidate: Candidate) -> Iterator[Ta
         allowed = (each for each in problems if not refused(family, task, each, candidate, block))
         if problem := next(allowed, None):
             yield task.model_copy(update={"problem": problem})
+    dense = dense_task(task)
+    if dense and not refused(family, task, dense.problem, candidate, block):
+        yield dense
+
+
+def dense_task(task: Task) -> Task | None:
+    """The task without its mask, where that should take much longer; None where the mask shows too much."""
+    from attnctl_kernels import masks  # noqa: PLC0415 - brings numpy
+
+    problem = task.problem
+    if masks.density(problem.mask, problem.seqlen_q, problem.seqlen_k) > SPARSE:
+        return None
+    return task.model_copy(update={"problem": problem.model_copy(update={"mask": Mask()})})
 
 
 def refused(

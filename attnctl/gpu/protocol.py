@@ -135,6 +135,7 @@ class Check(Frozen):
     worst_row: dict[str, float] = {}  # the same for the worst single row
     checked_fraction: float  # of the (batch, head) pairs; that all elements are finite is checked everywhere
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # it is right, and still something is wrong with it
 
 
 class Result(Frozen):

@@ -22,6 +22,7 @@ class ReplayMeasurer:
     """A :class:`~attnctl.gpu.interfaces.MeasurerLike` that reads journals of one device."""
 
     compiles = False
+    device_count = 1
 
     def __init__(self, journals: Sequence[Recorded]) -> None:
         self._journals = {fingerprint(each.header.task.model_dump(mode="json")): each for each in journals}

@@ -34,12 +34,15 @@ def dry_run(space: Space, most: int) -> Iterator[str]:
 def summary(result: TaskResult) -> Iterator[str]:
     """Everything about one task's tuning."""
     environment = result.environment
-    yield f"{result.task.problem.slug} {result.task.pass_name} on {environment.device_name}"
+    several = f", {result.costs.devices} devices" if result.costs.devices > 1 else ""
+    yield f"{result.task.problem.slug} {result.task.pass_name} on {environment.device_name}{several}"
     tried = [each for each in result.outcomes if each.result.outcome is not Outcome.SKIPPED]
     yield f"{result.space.size} in the space, {len(result.space.drops)} dropped by rules, {len(tried)} tried"
     if not result.measured_all:
         left = len(result.space.candidates) - len(result.outcomes)
         yield f"the budget ended before {left} candidates were tried: --resume goes on"
+    elif result.stopped and len(tried) < len(result.space.candidates):
+        yield f"stopped: {result.stopped.reason}"
     yield from dropped(result.space)
     yield from failed(result)
     if ranked(list(result.outcomes)):
@@ -64,10 +67,15 @@ def drop_reason(drop: Drop) -> str:
 
 
 def failed(result: TaskResult) -> Iterator[str]:
-    """Each kind of failure, with one candidate's reason."""
+    """Each kind of failure with one candidate's reason; wrong results, which nobody would have noticed, one by one."""
     for outcome, count in sorted(result.failures.items()):
-        example = next(each for each in result.outcomes if each.result.outcome is outcome)
-        yield f"{outcome} {count}: {failure(example.result)}. Example: {example.candidate}"
+        found = [each for each in result.outcomes if each.result.outcome is outcome]
+        shown = found[:SHOWN] if outcome is Outcome.WRONG_RESULT else found[:1]
+        example = "" if outcome is Outcome.WRONG_RESULT else "Example: "
+        yield f"{outcome} {count}: {failure(shown[0].result)}. {example}{shown[0].candidate}"
+        yield from (f"  {failure(each.result)}. {each.candidate}" for each in shown[1:])
+        if len(shown) > 1 and len(found) > len(shown):
+            yield f"  and {len(found) - len(shown)} more in the journal"
 
 
 def causes(result: TaskResult) -> str:
@@ -95,6 +103,7 @@ def verdict(result: TaskResult) -> Iterator[str]:
         yield f"{decision.reason}: nothing was written"
     else:
         yield f"winner: {result.winner} ({decision.winner})"
+        yield from (f"warning: {each}" for each in result.warnings)
         yield f"why: {decision.reason} ({_evidence(result)}), {result.baseline} being the baseline"
         if result.baseline != "default" and (against := result.against_default):
             yield f"against default: {describe(against)}, {against.verdict}"
@@ -149,9 +158,11 @@ def _numbers(result: TaskResult, record: OutcomeRecord) -> list[str]:
 
 def _costs(result: TaskResult) -> str:
     costs = result.costs
-    parts = [f"screening {costs.wall_s:.1f} s"]
+    finals = result.finals_costs
+    parts = [f"start {result.startup_s:.1f} s", f"screening {costs.wall_s:.1f} s"]
+    parts.append(f"finals {finals.wall_s:.1f} s")
     if costs.compile_core_s:
-        parts.append(f"{costs.compile_core_s:.1f} core-seconds of compiling beside it")
+        parts.append(f"{costs.compile_core_s:.1f} core-seconds of compiling beside the screening")
     if costs.wall_s:
         parts.append(f"measuring device in use for {costs.busy:.0%} of it")
     if costs.slowest:

@@ -44,6 +44,7 @@ def task(result: TaskResult) -> dict[str, Any]:
         "dropped": _drops(result.space),
         "outcomes": dict(Counter(str(each.result.outcome) for each in result.outcomes)),
         "complete": result.measured_all,
+        "stopped": result.stopped.reason if result.stopped else None,
         "ranking": [_ranked(each) for each in ranked(list(result.outcomes))],
         "failures": [
             {**_candidate(each.candidate), "outcome": str(each.result.outcome), "reason": each.result.reason}
@@ -53,6 +54,7 @@ def task(result: TaskResult) -> dict[str, Any]:
         "status": str(result.status),
         "reason": result.decision.reason if result.decision else "",
         "winner": _candidate(result.winner) if result.winner else None,
+        "warnings": list(result.warnings),
         "default": _candidate(result.space.default),
         "incumbent": _candidate(result.space.incumbent),
         "against_default": _comparison(result.against_default),
@@ -65,6 +67,9 @@ def task(result: TaskResult) -> dict[str, Any]:
             "screening": round(costs.wall_s, 3),
             "measuring": round(costs.measuring_s, 3),
             "compiling_core": round(costs.compile_core_s, 3),
+            "start": round(result.startup_s, 3),
+            "finals": round(result.finals_costs.wall_s, 3),
+            "last_check": round(result.finals_costs.last_check_s, 3),
         },
     }
 

@@ -96,38 +96,11 @@ def decide(
         default_clock_mhz: of the SMs; None where the device does not tell.
         seed: of the bootstrap.
     """
-    return decide_shared(
-        [processes],
-        incumbent=incumbent,
-        default=default,
-        aa=aa,
-        resources=resources,
-        default_clock_mhz=default_clock_mhz,
-        seed=seed,
-    )
-
-
-def decide_shared(
-    problems: Sequence[Processes],
-    *,
-    incumbent: str,
-    default: str | None,
-    aa: tuple[str, str],
-    resources: Mapping[str, Any],
-    default_clock_mhz: int | None = None,
-    seed: int = 0,
-) -> Decision:
-    """Pick one config for several problems, each with finals of its own: see :func:`combine`."""
-    finals = [_Finals(each, aa, default_clock_mhz, seed) for each in problems]
-
-    def versus(name: str, baseline: str) -> Comparison:
-        return combine([each.compare(name, baseline) for each in finals])
-
-    # A contender that failed anywhere in the finals is out.
-    names = [name for name in finals[0].names if name != aa[1] and all(name in each.names for each in finals)]
+    finals = _Finals(processes, aa, default_clock_mhz, seed)
+    versus, dropped = finals.compare, finals.dropped
+    names = [name for name in finals.names if name != aa[1]]
     vs_incumbent = {name: versus(name, incumbent) for name in names}
     vs_default = {name: versus(name, default) for name in names} if default in names else {}
-    dropped = max(each.dropped for each in finals)
     unstable = dropped > MAX_DROPPED
 
     def decision(winner: str, reason: str, *, tie: bool = False) -> Decision:
@@ -145,38 +118,6 @@ def decide_shared(
     tied = [name for name in better if name == best or versus(name, best).verdict is Verdict.SAME]
     winner = min(tied, key=lambda name: (resources[name], name))
     return decision(winner, _won(winner, best, tied, vs_incumbent[winner]))
-
-
-def combine(comparisons: Sequence[Comparison]) -> Comparison:
-    """One config on several problems: the geometric mean of the ratios.
-
-    A config that is slower on one problem by more than that problem's margin is *worse*, whatever it gains on
-    the others: who shares a config between problems wants no regression on any.
-    """
-    if len(comparisons) == 1:
-        return comparisons[0]
-    count = len(comparisons)
-    value = sum(math.log(each.ratio) for each in comparisons) / count
-
-    def spread(ends: Sequence[float]) -> float:
-        """Problems are measured apart, so that the distances to the interval's ends add in squares."""
-        return (
-            math.hypot(*(math.log(each.ratio) - _log(end) for each, end in zip(comparisons, ends, strict=True))) / count
-        )
-
-    estimate = Estimate(
-        value=value,
-        low=value - spread([each.low for each in comparisons]),
-        high=value + spread([each.high for each in comparisons]),
-        per_process=(value,),
-    )
-    floor = max(each.floor for each in comparisons)
-    merged = judge(estimate, math.log1p(floor), max(each.dropped for each in comparisons))
-    if any(each.ratio > 1 + each.margin for each in comparisons):
-        return replace(merged, verdict=Verdict.WORSE)
-    if any(each.verdict is Verdict.INCONCLUSIVE for each in comparisons) and merged.verdict is Verdict.SAME:
-        return replace(merged, verdict=Verdict.INCONCLUSIVE)
-    return merged
 
 
 def judge(estimate: Estimate, log_floor: float, dropped: float, *, enough: bool = True) -> Comparison:
@@ -203,10 +144,6 @@ def judge(estimate: Estimate, log_floor: float, dropped: float, *, enough: bool 
         margin=margin,
         dropped=dropped,
     )
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf
 
 
 def good_cycles(processes: Processes, default_clock_mhz: int | None) -> list[list[Cycle]]:

@@ -26,7 +26,7 @@ TOP = 8
 NEAR = 1.05  # times the best: as good as the best until the finals say otherwise
 MAX_FINALISTS = 16
 PROCESSES = 3
-MAX_PROCESSES = 6  # where three leave something open
+MAX_PROCESSES = 6  # where three leave something open, and there is no budget
 CYCLES = 50
 MIN_CYCLES = 15  # where the budget does not allow more
 _PROBED_AHEAD = 4  # contenders, the baseline and the fastest of the screening: one of them usually wins
@@ -89,6 +89,7 @@ class Finals:
     def __post_init__(self) -> None:
         self._recorded = self.recorder.journal.recorded
         self._space = self.recorder.space
+        self.warnings: tuple[str, ...] = ()  # about the winner
         self._probes: dict[str, list[Future[Result]]] = {}  # by Candidate.key
 
     def run(self) -> Decision:
@@ -113,7 +114,7 @@ class Finals:
             while len(self.processes) < wanted:
                 self._process(wanted)
             decision = self.decide()
-            if _open(decision) and wanted < MAX_PROCESSES and self._time_for_another():
+            if _open(decision) and self._another_is_worth_it(wanted):
                 wanted += 1
             elif decision.unstable or self._passes(self.candidate(decision.winner)):
                 return decision
@@ -183,6 +184,7 @@ class Finals:
                 each.result()
         result = self.lanes.lead.measure(winner, max_samples=_CHECK_SAMPLES, second_seed=True, probes=True)
         self.costs.last_check_s += time.monotonic() - started
+        self.warnings = result.check.warnings if result.check else ()
         if result.outcome is not Outcome.OK:
             self.recorder.record(winner, result, "failed the last check")
         return result.outcome is Outcome.OK
@@ -236,9 +238,10 @@ class Finals:
         processes = max(1, PROCESSES - len(self.processes))
         return max(MIN_CYCLES, min(CYCLES, int(left / processes / max(self._cycle_s(), 1e-9))))
 
-    def _time_for_another(self) -> bool:
+    def _another_is_worth_it(self, run: int) -> bool:
+        """With a budget as long as there is time, without one a few times."""
         left = self.seconds_left()
-        return left is None or left > self.startup_s + self._cycle_s() * CYCLES
+        return run < MAX_PROCESSES if left is None else left > self.startup_s + self._cycle_s() * CYCLES
 
 
 class NothingWorks(Exception):

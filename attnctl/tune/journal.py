@@ -85,6 +85,7 @@ class OutcomeRecord(Frozen):
     candidate: Candidate
     result: Result
     note: str = ""
+    device: str = ""  # that measured it, where several share the sweep
 
 
 class FinalsRecord(Frozen):

@@ -48,6 +48,7 @@ class TaskResult:
     baseline: str = ""  # which of them the others were compared with
     processes: int = 0
     winner: Candidate | None = None
+    warnings: tuple[str, ...] = ()  # about the winner
     written: Path | None = None
     unchanged: bool = False  # what is on disk says the same
 

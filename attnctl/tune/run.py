@@ -94,6 +94,11 @@ class Tuning:
             self._run_on(lanes, pool, folder, time.monotonic() - begun, tasks_after)
 
     @property
+    def left(self) -> int:
+        """Tasks without a decision."""
+        return len(tasks(self._profile)) - sum(each.decision is not None for each in self.results)
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """What the command line names; of ``all``, the first."""
         return devices_of(self._profile, self.options.device)
@@ -107,14 +112,21 @@ class Tuning:
             check_device(self.loaded.path, self._profile, measurer.environment, self.progress.say)
             return measurer
 
-        first, *others = self.devices
-        if not others and self.options.device != ALL:
-            return Lanes.of(open_one(first, lock=True))
-        if self.options.device == ALL:
-            with open_one(first) as measurer:
-                kind, count = first.partition(":")[0], measurer.device_count
-            others = [f"{kind}:{index}" for index in range(1, count)]
-        return Lanes.open([first, *others], open_one)
+        names, wants_all = self.devices, self.options.device == ALL
+        if len(names) == 1 and not wants_all:
+            return Lanes.of(open_one(names[0], lock=True))
+        lanes = Lanes()
+        try:
+            lanes.add(names, open_one)
+            if wants_all:
+                kind = names[0].partition(":")[0]
+                count = lanes.all[0].measurer.device_count
+                lanes.add([f"{kind}:{index}" for index in range(1, count)], open_one)
+            lanes.lock()
+        except BaseException:
+            lanes.close()
+            raise
+        return lanes
 
     def spaces(self) -> list[Space]:
         """What would be measured, with the profile's own config as the incumbent: no device is asked."""

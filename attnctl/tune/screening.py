@@ -62,9 +62,9 @@ class Recorder:
     progress: Progress
     interrupts: Interrupts
 
-    def record(self, candidate: Candidate, result: Result, note: str = "") -> None:
+    def record(self, candidate: Candidate, result: Result, note: str = "", device: str = "") -> None:
         with self.interrupts.shield():
-            self.journal.append(OutcomeRecord(candidate=candidate, result=result, note=note))
+            self.journal.append(OutcomeRecord(candidate=candidate, result=result, note=note, device=device))
             if self.quarantine and result.outcome in DANGEROUS:
                 self.quarantine.add(self.journal.recorded.header.task, candidate, self.environment, result)
         self.progress.outcome(candidate, result, note)
@@ -96,6 +96,7 @@ class Screening:
         self._idle = list(self.lanes.all)
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()  # what happened on other threads
         self.stopped: Stop | None = None
+        self.costs.devices = len(self.lanes.all)
         for record in self._outcomes.values():
             self._learn(record)
 
@@ -231,11 +232,12 @@ class Screening:
         self._idle.append(lane)
         if result.compiled is None and compiled:
             result = result.model_copy(update={"compiled": compiled})
-        self._record(candidate, result)
+        several = self.costs.devices > 1
+        self._record(candidate, result, device=lane.measurer.environment.device if several else "")
         self._learn(self._outcomes[candidate.key])
 
-    def _record(self, candidate: Candidate, result: Result, note: str = "") -> None:
-        self.recorder.record(candidate, result, note)
+    def _record(self, candidate: Candidate, result: Result, note: str = "", device: str = "") -> None:
+        self.recorder.record(candidate, result, note, device)
         self._tried[candidate.key] = result
         self._pending.pop(candidate.key, None)
 

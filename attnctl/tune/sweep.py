@@ -139,7 +139,7 @@ class Sweep:
         if broken:
             rule, violation = broken[0]
             raise AttnctlError(f"the winner ({winner}) breaks {rule.code}: {violation.message}", "report this as a bug")
-        result.winner = winner
+        result.winner, result.warnings = winner, finals.warnings
         if decision.winner != result.baseline:
             result.status = Status.WON
         else:

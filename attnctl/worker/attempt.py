@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from attnctl.gpu.probe_problems import dense_task
 from attnctl.gpu.protocol import Measure, PhaseName, Result
 from attnctl.worker import failures
 from attnctl.worker.check import Checker
@@ -16,6 +17,9 @@ from attnctl.worker.timing import screen
 from attnctl_kernels.contract import Call, Candidate, Family, Launcher, Outcome
 
 Announce = Callable[..., None]  # (phase, subject=None)
+_DENSE_SAMPLES = 10
+_SPEED_UP = 0.9  # of the time without a mask, at most
+_SCRIBBLED = "writes into memory that it was not given: inputs or references that are kept apart have changed"
 
 
 @dataclass
@@ -37,6 +41,8 @@ class Attempt:
             result = self._measured(request)
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises is its outcome
             result = self._failed(error)
+        if not result.poisoned and not self.setup.is_intact():
+            result = Result(outcome=Outcome.WRONG_RESULT, reason=_SCRIBBLED, seconds=self._seconds, poisoned=True)
         if result.outcome is not Outcome.OK:
             failures.collect(self.setup.device)
         return result
@@ -50,6 +56,8 @@ class Attempt:
                 checker.check(self._sparse_block(candidate), finalist=True)
         except Exception as error:  # noqa: BLE001 - as above
             call = self._failed(error)
+        if not (isinstance(call, Result) and call.poisoned) and not self.setup.is_intact():
+            call = Result(outcome=Outcome.WRONG_RESULT, reason=_SCRIBBLED, seconds=self._seconds, poisoned=True)
         if isinstance(call, Result):
             failures.collect(self.setup.device)
         return call
@@ -72,7 +80,23 @@ class Attempt:
                 between=checker.watch if setup.cache == "cold" else None,  # watching evicts what warm runs rely on
             )
             checker.check_watched()
+            if request.probes:
+                check = check.model_copy(update={"warnings": self._warnings(candidate, timing.median_us)})
         return Result(outcome=Outcome.OK, timing=timing, check=check, seconds=self._seconds)
+
+    def _warnings(self, candidate: Candidate, median_us: float) -> tuple[str, ...]:
+        """Whether the kernel is faster for what it may skip. Only times are compared, so any inputs will do."""
+        task = dense_task(self.setup.task)
+        if task is None:
+            return ()
+        try:
+            dense = self.launcher.bind(task, candidate, self.setup.exported())
+            dense_us = screen(self.setup.device, dense.run, self.setup.cache, max_samples=_DENSE_SAMPLES).median_us
+        except Exception:  # noqa: BLE001 - it need not run without its mask
+            return ()
+        if median_us <= _SPEED_UP * dense_us:
+            return ()
+        return (f"no speed-up from sparsity: {median_us:.1f} us, and {dense_us:.1f} us without the mask",)
 
     def _bound(self, candidate: Candidate, subject: str | None = None) -> tuple[Call, Checker]:
         with self._in_phase("compile", subject):

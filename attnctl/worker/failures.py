@@ -26,9 +26,18 @@ _OUT_OF_RESOURCES = (
 
 
 def as_result(error: BaseException, phase: PhaseName, device: Device | None) -> Result:
-    """What ``error`` in ``phase`` means; asks the device whether it still works."""
-    poisoned = device is not None and not device.healthy()
-    return Result(outcome=_outcome(error, phase), reason=_reason(error), detail=_detail(error), poisoned=poisoned)
+    """What ``error`` in ``phase`` means; asks the device whether it still works.
+
+    An error of the driver that later calls survive may have left memory behind that is not what it was.
+    """
+    outcome = _outcome(error, phase)
+    poisoned = device is not None and (not device.healthy() or (outcome is Outcome.LAUNCH_ERROR and _of_driver(error)))
+    return Result(outcome=outcome, reason=_reason(error), detail=_detail(error), poisoned=poisoned)
+
+
+def _of_driver(error: BaseException) -> bool:
+    text = f"{type(error).__name__} {error}".lower()
+    return "cuda" in text and "error" in text
 
 
 def collect(device: Device | None) -> None:

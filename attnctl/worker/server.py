@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Literal
 
+from attnctl import extras
 from attnctl.gpu.protocol import Bye, CompileReply, Failed, Hello, Phase, PhaseName, Reply, Request, Result
 from attnctl.worker.channel import Channel
 from attnctl_kernels.contract import Span
@@ -50,7 +51,12 @@ class Server:
             begun = time.time()
             return _stamped(handler(request), begun)
         except ModuleNotFoundError as error:
-            return Failed(reason=error.name or str(error), extra=self._extra)
+            name = error.name or str(error)
+            if not extras.is_complete(self._extra):
+                return Failed(reason=name, extra=self._extra)
+            traceback.print_exc()  # to the log
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            return Failed(reason=f"{where.filename}:{where.lineno}: there is no module {name}")
         except Exception as error:  # noqa: BLE001 - not a candidate's fault: those are results
             traceback.print_exc()  # to the log
             return Failed(reason=f"{type(error).__name__}: {error}")

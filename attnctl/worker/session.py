@@ -71,7 +71,7 @@ class Session:
         probes = Probes(self._family, self._launcher, task, self._device)
         self._attempt = Attempt(self._family, self._launcher, setup, probes, self._announce)
         gc.freeze()  # cleaning up after a failed candidate need not look at all of the framework
-        assert setup.negative  # every candidate needs it: better here than within the first one's deadline
+        setup.seal()
         self._device.preheat(_PREHEAT_S)
         problem, main = task.problem, setup.main
         return PreparedReply(

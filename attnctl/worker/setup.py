@@ -36,6 +36,18 @@ class Setup:
         self.live = self.main.fresh_inputs()
 
     @cached_property
+    def _seals(self) -> tuple[tuple[int, ...], ...]:
+        return self.main.seal(), self.negative.seal()
+
+    def seal(self) -> None:
+        """Remember what inputs and references are, once they are all there."""
+        assert self._seals
+
+    def is_intact(self) -> bool:
+        """False after a kernel has written somewhere into what it was not given."""
+        return self._seals == (self.main.seal(), self.negative.seal())
+
+    @cached_property
     def negative(self) -> Trial:
         return self._trial("strongly negative scores", negative_scores, self.task.seed)
 
@@ -76,9 +88,12 @@ class Setup:
     def bind(self, launcher: Launcher, candidate: Candidate) -> Call:
         """``candidate`` on the live inputs, which hold the main trial's values."""
         self.main.copy_to(self.live)
+        return launcher.bind(self.task, candidate, self.exported())
+
+    def exported(self) -> Inputs:
+        """The live inputs as the framework's arrays."""
         values = ((each.name, getattr(self.live, each.name)) for each in fields(Inputs))
-        exported = Inputs(**{name: None if value is None else self.device.export(value) for name, value in values})
-        return launcher.bind(self.task, candidate, exported)
+        return Inputs(**{name: None if value is None else self.device.export(value) for name, value in values})
 
     def _trial(self, name: str, make: Callable[..., Inputs], seed: int) -> Trial:
         problem = self.task.problem

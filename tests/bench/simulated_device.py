@@ -32,6 +32,7 @@ class SimulatedDevice:
     """A :class:`~attnctl.gpu.interfaces.MeasurerLike`. ``times_us`` is by ``block_q``; a text is a failure's reason."""
 
     compiles = False
+    device_count = 1
 
     def __init__(self, times_us, *, noise=0.005, swings=0.0, throttle=(), seed=58, **environment):
         self.environment = Environment(device_name=DEVICE, device="cpu", arch=None, **environment)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cli_profiles import GOOD
 
+from attnctl import extras
+
 ROOT = Path(__file__).parents[2]
 FAULTY = """\
 family: faulty
@@ -97,7 +99,7 @@ def test_a_missing_package_names_its_extra(tmp_path):
     (tmp_path / "needy.yaml").write_text("family: needy\nproblem: {seq_len: 256, num_heads_q: 2, head_dim: 32}\n")
     done = validate(tmp_path, "needy.yaml")
     assert done.returncode == 4
-    assert "error: package_that_nobody_has is not installed\nhint: pip install 'attnctl[fa4]'\n" in done.stderr
+    assert "error: package_that_nobody_has is not installed\nhint: pip install 'attnctl[needy]'\n" in done.stderr
     assert done.stdout == ""
 
 
@@ -125,13 +127,31 @@ def test_a_package_that_is_missed_late_does_too(tmp_path):
     family = tmp_path / "families" / "late"
     family.mkdir(parents=True)
     spec = (ROOT / "tests" / "families" / "needy" / "spec.py").read_text()
-    (family / "spec.py").write_text(spec.replace('"needy"', '"late"'))
+    (family / "spec.py").write_text(spec.replace('name = "needy"', 'name = "late"'))
     (family / "__init__.py").touch()
     (family / "launch.py").write_text(LATE)
     (tmp_path / "p.yaml").write_text("family: late\nproblem: {seq_len: 256, num_heads_q: 2, head_dim: 32}\n")
     done = validate(tmp_path, "p.yaml", ATTNCTL_FAMILY_PATH=str(tmp_path / "families"))
     assert done.returncode == 4
-    assert "error: package_that_nobody_has is not installed\nhint: pip install 'attnctl[fa4]'\n" in done.stderr
+    assert "error: package_that_nobody_has is not installed\nhint: pip install 'attnctl[needy]'\n" in done.stderr
+
+
+@pytest.mark.skipif(not extras.is_complete("tune"), reason="needs all of the extra tune")
+def test_an_import_that_no_extra_would_mend_names_its_line(tmp_path):
+    """A slip in somebody's own launch.py is no missing package of attnctl's."""
+    family = tmp_path / "families" / "slip"
+    family.mkdir(parents=True)
+    spec = (ROOT / "tests" / "families" / "needy" / "spec.py").read_text()
+    (family / "spec.py").write_text(
+        spec.replace('name = "needy"', 'name = "slip"').replace('extra = "needy"', 'extra = "tune"')
+    )
+    (family / "__init__.py").touch()
+    (family / "launch.py").write_text(LATE)
+    (tmp_path / "p.yaml").write_text("family: slip\nproblem: {seq_len: 256, num_heads_q: 2, head_dim: 32}\n")
+    done = validate(tmp_path, "p.yaml", ATTNCTL_FAMILY_PATH=str(tmp_path / "families"))
+    assert done.returncode == 4
+    assert f"error: {family}/launch.py:12: there is no module package_that_nobody_has\n" in done.stderr
+    assert "pip install" not in done.stderr
 
 
 def test_options_of_compiling_belong_to_it(attnctl, write):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_finals import AA, Noise, simulate
 
 from attnctl.gpu.protocol import Cycle
-from attnctl.tune.decide import Comparison, Verdict, combine, compare, decide, decide_shared
+from attnctl.tune.decide import Verdict, compare, decide
 
 NOISES = {
     "process drift": Noise(),
@@ -228,48 +228,7 @@ def test_the_unit_of_time_does_not_matter(seed, scale, noise):
     assert (after.ratio, after.low, after.high) == pytest.approx((before.ratio, before.low, before.high))
 
 
-def comparison(ratio, verdict, *, spread=0.002, floor=0.002):
-    return Comparison(ratio, ratio - spread, ratio + spread, verdict, floor, max(0.01, 2 * floor), dropped=0)
-
-
-def test_problems_that_share_a_config_are_judged_by_their_geometric_mean():
-    merged = combine([comparison(0.8, Verdict.BETTER), comparison(1.005, Verdict.SAME)])
-    assert merged.ratio == pytest.approx((0.8 * 1.005) ** 0.5)
-    assert merged.low < merged.ratio < merged.high
-    assert merged.verdict is Verdict.BETTER
-
-
-def test_a_config_that_is_worse_on_one_problem_is_worse():
-    merged = combine([comparison(0.5, Verdict.BETTER), comparison(1.02, Verdict.WORSE)])
-    assert merged.ratio < 0.75
-    assert merged.verdict is Verdict.WORSE
-
-
-def test_an_inconclusive_problem_spoils_a_tie():
-    noisy = comparison(1.0, Verdict.INCONCLUSIVE, spread=0.012)
-    assert combine([comparison(1.0, Verdict.SAME), noisy]).verdict is Verdict.INCONCLUSIVE
-    assert combine([comparison(1.0, Verdict.SAME), comparison(1.0, Verdict.SAME)]).verdict is Verdict.SAME
-
-
-def test_a_problem_without_an_interval_spoils_the_combination():
-    unknown = dataclasses.replace(comparison(0.9, Verdict.INCONCLUSIVE), low=0, high=float("inf"))
-    merged = combine([comparison(0.5, Verdict.BETTER), unknown])
-    assert (merged.verdict, merged.low, merged.high) == (Verdict.INCONCLUSIVE, 0, float("inf"))
-
-
 def test_an_incumbent_that_failed_in_the_finals_is_named():
     processes = simulate(np.random.default_rng(14), {AA[0]: 100, "other": 50})
     gone = [[Cycle(samples_us={"other": cycle.samples_us["other"]}) for cycle in cycles] for cycles in processes]
     assert choose(gone, "other").reason == "incumbent failed in the finals: there is nothing to compare with"
-
-
-def test_one_config_for_several_problems():
-    rng = np.random.default_rng(13)
-    short = simulate(rng, {AA[0]: 100, "short": 80, "both": 93, "even": 100})
-    long = simulate(rng, {AA[0]: 500, "short": 520, "both": 470, "even": 500})
-    decision = decide_shared(
-        [short, long], incumbent=AA[0], default=None, aa=AA, resources=rank(AA[0], "short", "both", "even")
-    )
-    assert decision.winner == "both"
-    assert decision.vs_incumbent["short"].verdict is Verdict.WORSE
-    assert decision.vs_incumbent["even"].verdict is Verdict.SAME

@@ -62,6 +62,15 @@ def test_sticky_error_costs_one_candidate(measurer):
     assert measurer.worker_pid != pid
 
 
+def test_a_kernel_that_does_not_end_is_killed_with_its_process(measurer, monkeypatch):
+    measurer.prepare(TASK)
+    monkeypatch.setattr(measurer, "_deadlines", Deadlines(first_call=3))
+    measurer._worker._deadlines = measurer._deadlines
+    result = measurer.measure(candidate("device_hang"))
+    assert (result.outcome, result.reason) == (Outcome.TIMEOUT, "deadline of 3 s passed in first_call")
+    assert measurer.measure(candidate()).outcome is Outcome.OK
+
+
 def test_sticky_error_in_the_finals_costs_one_contender(measurer):
     measurer.prepare(TASK)
     faults = {"incumbent": "none", "again": "none", "bad": "device_assert"}

@@ -16,6 +16,7 @@ TASKS = {
     "backward blocks": task("backward", mask=BLOCKS),
     "window": task(seqlen_q=64, seqlen_k=640, mask=Mask(pattern="sliding_window", window=32)),
     "dense": task(mask=Mask(), seqlen_q=254, seqlen_k=254, dtype="bfloat16"),
+    "sparse": task(seqlen_q=128, seqlen_k=128, mask=Mask(pattern="sliding_window", window=8)),
     "small": task(seqlen_q=32, seqlen_k=32),
 }
 BY_BLOCK = {"sparse_block": (64, 64)}
@@ -28,6 +29,7 @@ WRONG = [
     ("causal", "accumulates", {}, "out: 16384 of 16384 elements are not finite"),
     ("causal", "accumulates_inside", {}, "result changes: out of run 2 differs from the first run's"),
     ("causal", "writes_inputs", {}, "writes its inputs: k changed"),
+    ("causal", "scribbles", {}, "writes into memory that it was not given"),
     ("causal", "wrong_row", {}, r"out: RMS error .* worst row .* at \(0, 255, 1\)"),
     ("causal", "wrong_shape", {}, r"out has shape \(1, 2, 256, 32\) instead of \(1, 256, 2, 32\)"),
     ("small", "flaky", {}, "result changes: out of a timed run differs"),
@@ -184,3 +186,13 @@ def test_twenty_failures_leave_no_memory_behind(on):
 
 def _resident_bytes(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def test_a_kernel_that_gains_nothing_from_sparsity_is_flagged(on):
+    """B08: a quarter of the pairs is visible, and it takes as long as all of them. It is right, so that it may win."""
+    measurer = on("sparse")
+    flagged = measurer.measure(candidate("slow_sparse"), probes=True)
+    assert flagged.outcome is Outcome.OK
+    (warning,) = flagged.check.warnings
+    assert re.fullmatch(r"no speed-up from sparsity: [0-9.]+ us, and [0-9.]+ us without the mask", warning)
+    assert measurer.measure(candidate("slow_dense"), probes=True).check.warnings == ()

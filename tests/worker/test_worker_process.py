@@ -167,7 +167,7 @@ def test_what_cannot_be_served_is_said_in_one_line(surroundings, tmp_path, hello
     assert message in caught.value.message
     assert "\n" not in caught.value.message
     if error is MissingExtra:
-        assert caught.value.hint == "pip install 'attnctl[fa4]'"
+        assert caught.value.hint == "pip install 'attnctl[needy]'"
 
 
 def test_task_that_cannot_be_prepared(measurer):

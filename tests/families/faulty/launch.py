@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -105,6 +106,30 @@ def device_assert(call: Call) -> None:
     call.inputs.q.flatten()[torch.tensor([call.inputs.q.numel()], device=call.inputs.q.device)]
 
 
+def scribbles(call: Call) -> None:
+    """Finds tensors like its output that somebody else holds: what a wild pointer does by chance."""
+    right(call)
+    gc.unfreeze()
+    own = {id(each) for each in call.buffers.values()}
+    for each in gc.get_objects():
+        if type(each) is dict and "out" in each and isinstance(each["out"], Tensor) and id(each["out"]) not in own:
+            each["out"].flatten()[0] += 1.0
+
+
+def device_hang(call: Call) -> None:
+    torch.cuda._sleep(1 << 50)
+
+
+def slow_sparse(call: Call) -> None:
+    time.sleep(0.02)
+    right(call)
+
+
+def slow_dense(call: Call) -> None:
+    time.sleep(0.02 if call.problem.mask.pattern == "dense" else 0)
+    right(call)
+
+
 def abort(call: Call) -> None:
     os.abort()
 
@@ -205,6 +230,10 @@ FAULTS: dict[str, Callable[[Call], None]] = {
         reads_unseen,
         illegal,
         device_assert,
+        scribbles,
+        device_hang,
+        slow_sparse,
+        slow_dense,
         abort,
         orphan,
         hang,

@@ -21,6 +21,10 @@ Fault = Literal[
     "illegal",  # raises as CUDA does on an illegal access
     "device_assert",  # a real sticky CUDA error
     "abort",  # SIGABRT
+    "scribbles",  # into tensors that it was not given
+    "device_hang",  # a kernel that does not end
+    "slow_sparse",  # as slow as if there were no mask
+    "slow_dense",  # slow without a mask only
     "orphan",  # exits, and a child of it holds the pipes open
     "hang",  # and is deaf to SIGTERM, and so is a child of it
     "oom",  # takes memory until somebody stops it, 2 GiB at most

@@ -12,7 +12,7 @@ class Config(BaseModel):
 class Needy(Family):
     name = "needy"
     title = "Needs a package that nobody has"
-    extra = "fa4"
+    extra = "needy"
 
     def config_model(self, pass_name):
         return Config
