@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from attnctl.errors import UsageError
+from attnctl.gpu.lane import Lanes
 from attnctl.gpu.replay import ReplayMeasurer
 from attnctl.profile.candidate import case_of
 from attnctl.profile.load import Loaded
@@ -81,16 +82,17 @@ def recall(path: Path, profiles: Sequence[Loaded] = ()) -> Recalled:
     journal = Journal.scratch(recorded.header)
     journal.recorded = replace(recorded)  # the sweep that decides again marks its journal as done
     try:
-        decided = Sweep(
-            result=result,
-            measurer=ReplayMeasurer([recorded]),
-            pool=None,
-            journal=journal,
-            quarantine=None,
-            strategy=get_strategy("exhaustive"),
-            progress=Progress(),
-            interrupts=Interrupts(),
-        ).recall()
+        with Lanes.of(ReplayMeasurer([recorded])) as lanes:
+            decided = Sweep(
+                result=result,
+                lanes=lanes,
+                pool=None,
+                journal=journal,
+                quarantine=None,
+                strategy=get_strategy("exhaustive"),
+                progress=Progress(),
+                interrupts=Interrupts(),
+            ).recall()
     finally:
         journal.close()
     result.measured_all = complete
