@@ -113,7 +113,7 @@ def scribbles(call: Call) -> None:
     own = {id(each) for each in call.buffers.values()}
     for each in gc.get_objects():
         if type(each) is dict and "out" in each and isinstance(each["out"], Tensor) and id(each["out"]) not in own:
-            each["out"].flatten()[0] += 1.0
+            each["out"][0, 0, 0, 0] += 1.0
 
 
 def device_hang(call: Call) -> None:
