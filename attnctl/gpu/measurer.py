@@ -51,8 +51,9 @@ class Measurer:
         on_wait: Callable[[str], None] = _to_stderr,
         lock_timeout_s: float | None = None,
         lock: bool = True,
+        warm: int = 0,
     ) -> None:
-        """Start a worker and lock its device, or leave the locking to the caller (``lock``).
+        """Start a worker, and spawn ``warm`` more; lock the device, or leave that to the caller (``lock``).
 
         Raises:
             Unavailable: no device, a missing package, or the device stays locked.
@@ -69,8 +70,12 @@ class Measurer:
         self._finals_held = 0
         self._worker: Worker | None = None
         self._lock: DeviceLock | None = None
+        self._starting: Worker | None = None
         try:
-            self._worker, self.environment = self._started()
+            first = self._spawned()
+            first.spawn()
+            self.warm_up(warm)
+            self._worker, self.environment = self._started(first)
             self.compiles, self.device_count = self._worker.compiles, self._worker.device_count
             if lock:
                 self.lock(lock_timeout_s)
@@ -203,7 +208,7 @@ class Measurer:
     def interrupt(self) -> None:
         """From another thread: kill what is running, and start nothing again. Only :meth:`close` is left to call."""
         self._interrupted = True
-        for worker in (self._worker, *self._warm, *(each for each, _ in self._ahead)):
+        for worker in (self._starting, self._worker, *self._warm, *(each for each, _ in self._ahead)):
             if worker:
                 worker.interrupt()
 
@@ -241,10 +246,10 @@ class Measurer:
                     raise
         raise AssertionError  # the loop returns or raises
 
-    def _started(self) -> tuple[Worker, Environment]:
+    def _started(self, first: Worker | None = None) -> tuple[Worker, Environment]:
         """A fresh worker that has opened the device; one that dies on the way is replaced, once."""
         for last in (False, True):
-            worker = self._spawned()
+            worker = self._starting = (None if last else first) or self._spawned()
             try:
                 return worker, worker.start()
             except WorkerLost as lost:

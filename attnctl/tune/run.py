@@ -25,6 +25,7 @@ from attnctl.state import state_dir
 from attnctl.tune.budget import Budget, parse_budget
 from attnctl.tune.device import ALL, CPU, check_device, devices_of
 from attnctl.tune.entry import rules_fingerprint, running_versions
+from attnctl.tune.finals import PROCESSES
 from attnctl.tune.interrupt import Interrupts
 from attnctl.tune.journal import Header, Journal, read
 from attnctl.tune.outcome import Status, TaskResult
@@ -88,7 +89,7 @@ class Tuning:
             pool = self._pool(folder)  # its workers import what they need while the device is opened
             if pool:
                 stack.enter_context(pool)
-            lanes = stack.enter_context(self._lanes(folder))
+            lanes = stack.enter_context(self._lanes(folder, PROCESSES if pool else 0))
             if not lanes.lead.compiles:
                 pool = None
             self._run_on(lanes, pool, folder, time.monotonic() - begun, tasks_after)
@@ -103,16 +104,17 @@ class Tuning:
         """What the command line names; of ``all``, the first."""
         return devices_of(self._profile, self.options.device)
 
-    def _lanes(self, folder: Path) -> Lanes:
-        """The devices, open and locked."""
+    def _lanes(self, folder: Path, warm: int) -> Lanes:
+        """The devices, open and locked; ``warm`` processes for the finals import their framework meanwhile."""
+        names, wants_all = self.devices, self.options.device == ALL
 
         def open_one(device: str, *, lock: bool = False) -> Measurer:
             hello = Hello(family=self._family.name, arch=self._profile.arch, device=device)
-            measurer = Measurer(hello, self.options.deadlines, folder, on_wait=self.progress.say, lock=lock)
+            more = warm if device == names[0] else 0
+            measurer = Measurer(hello, self.options.deadlines, folder, on_wait=self.progress.say, lock=lock, warm=more)
             check_device(self.loaded.path, self._profile, measurer.environment, self.progress.say)
             return measurer
 
-        names, wants_all = self.devices, self.options.device == ALL
         if len(names) == 1 and not wants_all:
             return Lanes.of(open_one(names[0], lock=True))
         lanes = Lanes()
@@ -144,6 +146,7 @@ class Tuning:
             with ExitStack() as stack:
                 sweep, done = self._sweep(task, lanes, pool, folder, stack)
                 sweep.startup_s = startup_s
+                sweep.processes_are_warm = index == 0
                 sweep.share = budget.share(len(all_tasks) - index + tasks_after)
                 self.results.append(sweep.result)
                 try:

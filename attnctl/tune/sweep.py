@@ -47,6 +47,7 @@ class Sweep:
     held: Mapping[str, Quarantined] = field(default_factory=dict)
     share: Share = field(default_factory=lambda: Share(0.0, None))
     startup_s: float = 0.0  # of a measuring process, for what finals will take
+    processes_are_warm: bool = False  # those of the finals have had the time to import their framework
 
     def run(self) -> None:
         """Measure and decide.
@@ -121,7 +122,8 @@ class Sweep:
         if recorded.prepared is None:
             self.journal.append(PreparedRecord(prepared=prepared))
         memory = lead.environment.memory_bytes or 0
-        if self.pool is not None and prepared.device_bytes * (PROCESSES + 1) <= _LARGEST_SHARE * memory:
+        fits = prepared.device_bytes * (PROCESSES + 1) <= _LARGEST_SHARE * memory
+        if self.pool is not None and self.processes_are_warm and fits:
             lead.prepare_finals(PROCESSES)
         return prepared
 
