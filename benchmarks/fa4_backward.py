@@ -88,17 +88,15 @@ def compiled(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
         )
         for each in cases
     ]
-    results: dict[tuple[str, str], Result] = {}
+    results: list[Result] = []
     deadlines = Deadlines(start=DEADLINE_S, compile=DEADLINE_S)
     with CompilePool(Hello(family="fa4", arch=ARCH, device="none"), jobs, deadlines, folder) as pool:
-        for task, candidate in work:
-            pool.submit(task, candidate)
-        for task in {task.fingerprint: task for task, _ in work}.values():
-            for candidate, result in pool.completed(task):
-                results[task.fingerprint, candidate.key] = result
-                dims = f"head_dim {task.problem.head_dim}/{task.problem.head_dim_v}"
-                print(f"{dims} {candidate}: {result.outcome} {result.reason}", file=sys.stderr, flush=True)
-    return [results[task.fingerprint, candidate.key] for task, candidate in work]
+        compiling = [pool.submit(task, candidate) for task, candidate in work]
+        for (task, candidate), future in zip(work, compiling, strict=True):
+            results.append(result := future.result())
+            dims = f"head_dim {task.problem.head_dim}/{task.problem.head_dim_v}"
+            print(f"{dims} {candidate}: {result.outcome} {result.reason}", file=sys.stderr, flush=True)
+    return results
 
 
 def smem_bytes(result: Result) -> int:

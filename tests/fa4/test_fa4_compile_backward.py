@@ -129,8 +129,7 @@ def test_a_compiler_that_aborts_costs_one_candidate(tmp_path):
     task, candidate = make_backward_work(problem, **aborts)
     deadlines = Deadlines(start=120, compile=200)
     with CompilePool(Hello(family="fa4", arch="sm_90", device="none"), 1, deadlines, tmp_path) as pool:
-        pool.submit(task, candidate)
-        ((_, result),) = pool.completed()
+        result = pool.submit(task, candidate).result()
     assert result.outcome is Outcome.WORKER_DIED
     assert "SIGABRT" in result.reason
     assert "FA4-B028" in errors(make_case(problem, "backward", **aborts))
