@@ -29,7 +29,7 @@ def modelled(case: Case) -> Sm90Backward | None:
     "FA4-B026",
     passes=("backward",),
     arches=HOPPER,
-    why="a warp group computes 64 rows at a time; what is left over has no instruction, and tracing fails or aborts",
+    why="a warp group computes 64 rows at a time; where there are fewer, nothing is computed, or the same twice",
 )
 def product_is_not_whole_instructions(case: Case) -> Iterator[Violation]:
     """A product of the backward pass does not divide into matrix instructions of its warp groups (sm_90).
@@ -40,7 +40,8 @@ def product_is_not_whole_instructions(case: Case) -> Iterator[Violation]:
     `dKV_swapAB`, `dQ_swapAB` it is the other way around. `dKV_swapAB` pads the head dimensions to 64.
 
     Why: A wgmma has 64 rows for one warp group, and 8 to 256 columns. 80 rows of Q are not whole instructions, so that
-    the kernel's own 80 x 128 computes S and dQ transposed.
+    the kernel's own 80 x 128 computes S and dQ transposed. Mostly tracing fails. Where two warp groups share 64 rows of
+    dK and dV it does not, and both compute them: right on an H200, and twice the work.
 
     Fix: tile_m 80 with `dQ_swapAB: false` -> `dQ_swapAB: true`, or tile_m 64.
     """
