@@ -1,24 +1,35 @@
 """The sweep that was recorded on an H200: what rules foresaw, and what is decided from it."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from attnctl.cli.app import run
+from attnctl.profile.load import load
+from attnctl.profile.lookup import Hit, lookup
+from attnctl.profile.problems import tasks
 from attnctl.tune.journal import read
 from attnctl_kernels.contract import Outcome
 
 ROOT = Path(__file__).parents[2]
 JOURNAL = ROOT / "tests/data/journals/pallas_mgpu/dense-4k-d128-forward.jsonl.gz"
 
+PROFILE = """
+family: pallas_mgpu
+version: 0.11.2
+arch: sm_90
+passes: [forward]
+problem: {batch_size: 2, seq_len: 4096, num_heads_q: 16, head_dim: 128, dtype: float16}
+config: {block_q: 64, block_kv: 128, max_concurrent_steps: 2, compute_wgs_bwd: 2,
+         block_q_dkv: 64, block_kv_dkv: 64, block_q_dq: 64, block_kv_dq: 64}
+"""
+
 
 @pytest.fixture
 def replayed(tmp_path, capsys):
-    text = (ROOT / "profiles/dense-4k-d128.yaml").read_text(encoding="utf-8")
     profile = tmp_path / "dense-4k-d128.yaml"
-    profile.write_text(re.sub(r"passes: .*", "passes: [forward]", text), encoding="utf-8")
+    profile.write_text(PROFILE, encoding="utf-8")
     arguments = ["tune", str(profile), "--strategy", "exhaustive", "--replay", str(JOURNAL), "--format", "json"]
     assert run(arguments) == 0
     (task,) = json.loads(capsys.readouterr().out)["tasks"]
@@ -35,6 +46,15 @@ def test_rules_foresaw_every_failure_and_dropped_nothing_that_ran(replayed):
 def test_the_emitter_wins_over_upstreams_choice(replayed):
     winner = replayed["winner"]["config"]
     assert (winner["block_q"], winner["block_kv"], winner["pipeline_emitter"]) == (64, 128, True)
+
+
+def test_the_tuned_file_has_the_same_winner(replayed):
+    """It was decided in another process, on another device."""
+    loaded = load(ROOT / "profiles/dense-4k-d128.yaml")
+    (task,) = tasks(loaded.profile)
+    found = lookup(loaded, task, "nvidia_h200")
+    assert isinstance(found, Hit)
+    assert found.candidate.config == replayed["winner"]["config"]
 
 
 def test_configs_that_spill_are_the_slowest():

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl_kernels.contract import Case, PassName
 from attnctl_kernels.pallas_mgpu.resources import SMEM_LIMIT, kernels
-from attnctl_kernels.pallas_mgpu.rules.values import BACKWARD_BLOCKS, number, ragged
+from attnctl_kernels.pallas_mgpu.rules.values import BACKWARD_BLOCKS, number, ragged, trains
 from attnctl_kernels.rule import Fix, Violation, rule
 
 BACKWARD: tuple[PassName, ...] = ("backward",)
@@ -133,17 +133,17 @@ def ragged_keys_in_dq(case: Case) -> Iterator[Violation]:
     yield from ragged(case, "seqlen_k", "block_kv_dq")
 
 
-@rule("PAL-B007", passes=BACKWARD, why="only the other entry has a gradient")
+@rule("PAL-B007", why="only the other entry has a gradient")
 def pipeline_emitter_has_no_gradient(case: Case) -> Iterator[Violation]:
-    """The backward pass is asked of the pipeline emitter.
+    """A program that trains is to use the pipeline emitter.
 
-    What: With `backward` in `passes`, `pipeline_emitter` is false or left out.
+    What: With `backward` in `passes`, `pipeline_emitter` is false or left out, for the forward pass too.
 
     Why: `attention_with_pipeline_emitter` has no rule for its gradient: `jax.grad` fails inside the kernel.
 
     Fix: `pipeline_emitter: false`; `attention` has both passes.
     """
-    if case.config.get("pipeline_emitter"):
+    if case.config.get("pipeline_emitter") and trains(case):
         fixes = (Fix("config.pipeline_emitter", False),)
         yield Violation("config.pipeline_emitter", "the pipeline emitter has no backward pass", fixes)
 
