@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from attnctl.profile.document import Document, FieldPath, Place
@@ -21,6 +22,7 @@ _TAKEN_FROM = {
 _LENGTHS = ("seq_len", "seqlen_q", "seqlen_k")  # which may list one value per problem
 
 
+@lru_cache(maxsize=4096)
 def parse_field(field: str) -> FieldPath:
     """``problem.seq_len[1]`` -> ``("problem", "seq_len", 1)``."""
     return tuple(int(index) if index else name for name, index in _PART.findall(field))

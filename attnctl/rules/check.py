@@ -164,7 +164,8 @@ class _Merged:
     def add(self, index: int, case: Case, rule: Rule, violation: Violation) -> None:
         place = self.locate(violation.field, index, case.pass_name)
         # As text: the value of a fix may be a list, which has no hash.
-        key = (rule.code, place, violation.message, violation.advice, str(violation.fixes))
+        fixes = tuple([(fix.field, str(fix.value)) for fix in violation.fixes])
+        key = (rule.code, place, violation.message, violation.advice, fixes)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = _Group(rule, violation, index, case.pass_name, {}, {})
