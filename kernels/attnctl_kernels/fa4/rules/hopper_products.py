@@ -30,6 +30,7 @@ def modelled(case: Case) -> Sm90Backward | None:
     passes=("backward",),
     arches=HOPPER,
     why="a warp group computes 64 rows at a time; where there are fewer, nothing is computed, or the same twice",
+    upstream=("failed to partition `input` {} with `tiled_mma`", "assert cute.size(acc) == cute.size(tdQsdQaccum)"),
 )
 def product_is_not_whole_instructions(case: Case) -> Iterator[Violation]:
     """A product of the backward pass does not divide into matrix instructions of its warp groups (sm_90).
