@@ -12,15 +12,9 @@ pytest.importorskip("triton")
 SMALL = make_problem(256, heads=1, batch_size=1)
 WORK = {
     "forward": make_work(SMALL, BLOCK_M=64, BLOCK_N=64, num_warps=4, num_stages=2),
-    "again, in other blocks": make_work(SMALL, block=(64, 64), BLOCK_M=64, BLOCK_N=64, num_warps=4, num_stages=2),
     "backward": make_work(SMALL, "backward", BLOCK_M1=64, BLOCK_N1=64, BLOCK_M2=64, BLOCK_N2=64, num_warps=4),
-    "sm_100": make_work(SMALL, arch="sm_100", BLOCK_M=64, BLOCK_N=64, num_warps=4, num_stages=2),
     "too large": make_work(
-        make_problem(256, heads=1, batch_size=1, dtype="float32", head_dim=128),
-        BLOCK_M=64,
-        BLOCK_N=128,
-        num_warps=4,
-        num_stages=4,
+        make_problem(256, heads=1, batch_size=1, head_dim=256), BLOCK_M=64, BLOCK_N=128, num_warps=8, num_stages=4
     ),
 }
 
@@ -38,17 +32,12 @@ def estimate(task, candidate):
     return memory.used
 
 
-@pytest.mark.parametrize("name", ["forward", "backward", "sm_100"])
+@pytest.mark.parametrize("name", ["forward", "backward"])
 def test_both_passes_compile(results, name):
     found = results[name]
     assert found["error"] is None
     assert 0 < found["resources"]["registers"] <= 255
     assert found["resources"]["smem_bytes"] <= estimate(*WORK[name]) * 1.05
-
-
-def test_sparse_blocks_tell_candidates_apart_that_have_one_kernel(results):
-    first, second = (results[name]["binary"] for name in ("forward", "again, in other blocks"))
-    assert first != second
 
 
 def test_more_shared_memory_than_there_is_is_known_before_any_launch(results):
