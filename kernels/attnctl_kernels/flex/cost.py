@@ -23,12 +23,12 @@ def predicted_cost(case: Case) -> float:
     forward, backward = options.forward_tile(case), options.backward_tile(case)
     if forward:
         shape = (forward.block_m, forward.block_n)
-        smem = resources.forward_smem(case.problem, forward).usual
+        smem = resources.usual(case.problem, forward, case.arch)
         programs = -(-case.problem.seqlen_q // forward.block_m) * case.problem.num_heads_q
         work = _loop(case, shape, (1, 1), forward.num_warps, accumulated=forward.block_m)
         return _on_sms(case, work * case.problem.num_heads_q + programs * TILE_CYCLES, smem, forward)
     if backward:
-        smem = resources.backward_smem(case.problem, backward).usual
+        smem = resources.usual(case.problem, backward, case.arch)
         dkdv = (backward.block_m1, backward.block_n1)
         dq = (backward.block_m2, backward.block_n2)
         work = _loop(case, dkdv, (2, 2), backward.num_warps, accumulated=2 * backward.block_n1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case
 from attnctl_kernels.flex import options, tiles
-from attnctl_kernels.flex.resources import backward_smem, forward_smem
+from attnctl_kernels.flex.resources import forward_smem, usual
 from attnctl_kernels.flex.rules.values import BACKWARD, FORWARD, field, is_given, smaller_tiles
 from attnctl_kernels.rule import Fix, Severity, Violation, multiples_below, rule
 
@@ -70,7 +70,8 @@ def tile_exceeds_shared_memory(case: Case) -> Iterator[Violation]:
     """The forward tile needs more shared memory than a block has.
 
     What: BLOCK_M * D + (num_stages - 1) * BLOCK_N * (D + Dv) elements fit into shared memory: 166912 bytes on sm_80,
-    101376 on sm_86, sm_89 and sm_120, 232448 on sm_90 and sm_100. D and Dv are rounded up to powers of two.
+    101376 on sm_86, sm_89 and sm_120, 232448 on sm_90 and sm_100. D and Dv are rounded up to powers of two. On sm_90
+    with a 16-bit type and powers of two it is num_stages, not one less.
 
     Why: Queries stay, keys and values stream through a ring. head_dim 192 counts as 256. Inductor's own tiles were
     chosen on large GPUs: float32 at head_dim 128 on sm_89 needs 131072 bytes of 101376. A length that slipped into
@@ -93,7 +94,8 @@ def tile_may_exceed_shared_memory(case: Case) -> Iterator[Violation]:
     """A tile probably needs more shared memory than a block has.
 
     What: Forward, as FLEX-021 with BLOCK_M * BLOCK_N elements and 8 bytes per row more. Backward, (BLOCK_N1 +
-    (num_stages - 1) * BLOCK_M1) * (D + Dv) elements for dK and dV, and the same of BLOCK_M2 and BLOCK_N2 for dQ.
+    (num_stages - 1) * BLOCK_M1) * (D + Dv) elements for dK and dV, and the same of BLOCK_M2 and BLOCK_N2 for dQ; on
+    sm_90 num_stages, as in FLEX-021.
 
     Why: The scores pass through shared memory between the two products in some kernels and stay in registers in
     others. Two users' messages agree with the sum to the byte: 139776 bytes at head_dim 192/128 (64 x 64, 3 stages,
@@ -114,12 +116,12 @@ def _over(case: Case, *, certain: bool) -> Iterator[Violation]:
 
     def needed(tile: tiles.ForwardTile | tiles.BackwardTile) -> int:
         if isinstance(tile, tiles.BackwardTile):
-            return backward_smem(case.problem, tile).usual
-        memory = forward_smem(case.problem, tile)
+            return _usual(case, tile)
+        memory = forward_smem(case.problem, tile, case.arch)
         return memory.least if certain or memory.least > limit else memory.usual
 
     used = needed(tile)
-    surely = isinstance(tile, tiles.ForwardTile) and forward_smem(case.problem, tile).least > limit
+    surely = isinstance(tile, tiles.ForwardTile) and forward_smem(case.problem, tile, case.arch).least > limit
     if used <= limit or surely != certain:
         return
     sizes = FORWARD if isinstance(tile, tiles.ForwardTile) else BACKWARD
@@ -136,8 +138,7 @@ def _over(case: Case, *, certain: bool) -> Iterator[Violation]:
 
 
 def _usual(case: Case, tile: tiles.ForwardTile | tiles.BackwardTile) -> int:
-    forward = isinstance(tile, tiles.ForwardTile)
-    return (forward_smem(case.problem, tile) if forward else backward_smem(case.problem, tile)).usual  # type: ignore[arg-type]
+    return usual(case.problem, tile, case.arch)
 
 
 def _fitting(
