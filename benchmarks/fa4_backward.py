@@ -76,7 +76,7 @@ def sample(seed: int, valid: int, refused: int) -> dict[str, list[Case]]:
         code = codes.pop()
         if not codes and len(found[code]) < wanted.get(code, 0) and case not in found[code]:
             found[code].append(case)
-    return found
+    return {code: found[code] for code in wanted}
 
 
 def compiled(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
