@@ -1,0 +1,176 @@
+"""Rules of the ``ranker`` family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attnctl_kernels.contract import Case, join_words
+from attnctl_kernels.ranker import config as own
+from attnctl_kernels.ranker.spec import covers
+from attnctl_kernels.rule import Fix, Severity, Violation, rule
+
+
+@rule("RANKER-001", why="the mask is built into the kernel as bounds per batch row")
+def mask_is_not_history_and_candidates(case: Case) -> Iterator[Violation]:
+    """A mask that the kernel does not have.
+
+    What: `mask.pattern` is `history_candidate` or `dense`.
+
+    Why: The kernel knows one mask: all history for every row, and its own key for each candidate. It computes from four
+    bounds per batch row which tiles to visit, so that there are no block lists and no mask function. Without candidates
+    it is dense attention.
+
+    Fix: Another family, such as `fa4` or `flex`, for other masks.
+    """
+    pattern = case.problem.mask.pattern
+    if pattern not in own.PATTERNS:
+        advice = "use family fa4 or flex for this mask"
+        yield Violation("mask.pattern", f"the kernel has no mask {pattern}", advice=advice)
+
+
+@rule("RANKER-002", why="fragments and shared memory are laid out for whole swizzled rows of 128 bytes")
+def head_dim_without_a_kernel(case: Case) -> Iterator[Violation]:
+    """A head dimension that the kernel is not written for.
+
+    What: `head_dim` is 64 or 128, and `head_dim_v` is the same.
+
+    Why: One row of a tile is one or two swizzled lines of 128 bytes. The output starts as a row of V on the diagonal,
+    whose score is a product of rows of Q and K: all four have the same layout.
+
+    Fix: 64 or 128; pad with zeros, which changes neither scores nor the first columns of the output, and give
+    `softmax_scale` the value of the real head dimension.
+    """
+    problem = case.problem
+    if problem.head_dim not in own.HEAD_DIMS:
+        larger = [dim for dim in own.HEAD_DIMS if dim > problem.head_dim] or own.HEAD_DIMS[-1:]
+        fixes = (Fix("problem.head_dim", larger[0]),) if problem.head_dim == problem.head_dim_v else ()
+        advice = "" if fixes else "use family fa4, which takes different head dimensions"
+        message = f"head_dim {problem.head_dim} is not {join_words(own.HEAD_DIMS)}"
+        yield Violation("problem.head_dim", message, fixes, advice)
+    elif problem.head_dim != problem.head_dim_v:
+        message = f"head_dim_v {problem.head_dim_v} is not head_dim {problem.head_dim}"
+        yield Violation("problem.head_dim_v", message, (Fix("problem.head_dim_v", problem.head_dim),))
+
+
+@rule("RANKER-003", why="wgmma multiplies 16-bit numbers")
+def dtype_without_a_kernel(case: Case) -> Iterator[Violation]:
+    """Inputs that are neither bfloat16 nor float16.
+
+    What: `dtype` is bfloat16 or float16.
+
+    Why: Products are 16 bits by 16 bits, sums are float32. A float32 input would be rounded without a word.
+
+    Fix: `bfloat16`.
+    """
+    if case.problem.dtype not in own.DTYPES:
+        message = f"dtype {case.problem.dtype} is not {join_words(own.DTYPES)}"
+        yield Violation("problem.dtype", message, (Fix("problem.dtype", own.DTYPES[0]),))
+
+
+@rule("RANKER-004", why="a consumer warp group owns 64 rows, and a block has one to three of them")
+def tile_m_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
+    """The rows of a tile are not those of one, two or three warp groups.
+
+    What: `tile_m` is 64, 128 or 192.
+
+    Why: A wgmma has 64 rows and belongs to one warp group of 128 threads. With the producer, three consumers fill the
+    registers of an SM.
+
+    Fix: The nearest of them: 96 -> 64 or 128.
+    """
+    yield from _not_one_of(case, "tile_m", own.TILES_M)
+
+
+@rule("RANKER-005", why="a wgmma has at most 256 columns, and P·V takes them 16 at a time")
+def tile_n_is_not_a_wgmma_width(case: Case) -> Iterator[Violation]:
+    """The keys of a step are not a multiple of 16 from 32 to 256.
+
+    What: `tile_n` is 32, 48, ... 256.
+
+    Why: A wgmma has at most 256 columns, and P·V multiplies keys 16 at a time. Below 32 a step is all barriers.
+
+    Fix: The nearest of them: 100 -> 96 or 112.
+    """
+    yield from _not_one_of(case, "tile_n", own.TILES_N)
+
+
+@rule("RANKER-006", why="the next step is loaded while this one is multiplied")
+def number_of_stages_without_a_kernel(case: Case) -> Iterator[Violation]:
+    """A ring of one stage, or of more than eight.
+
+    What: `stages` is 2 to 8.
+
+    Why: With one buffer the tensor cores would wait for every load. More than eight never fit.
+
+    Fix: 2.
+    """
+    yield from _not_one_of(case, "stages", own.STAGES)
+
+
+@rule("RANKER-007", why="a block has 227 KiB")
+def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
+    """Tiles and rings need more shared memory than a block can have.
+
+    What: `(3 * tile_m + 2 * stages * tile_n) * head_dim * 2 + 8 * (6 * tile_m / 64 + 2 * stages)`, rounded up to
+    1024, is at most 232448.
+
+    Why: Q, the rows of K and V on the diagonal, and the rings of K and V lie in shared memory together, with two
+    barriers per buffer; the output takes the place of the values on the diagonal. The launch fails where they do not
+    fit.
+
+    Fix: The largest `tile_n`, or number of stages, that fits. At head_dim 128, 128 x 144 with two stages needs 246784
+    bytes; 128 x 128 needs 230400.
+    """
+    if not covers(case):
+        return
+    used = own.smem_bytes(case.problem.head_dim, case.config)
+    if used > own.SMEM_LIMIT:
+        fixes = tuple(_fitting(case))
+        message = f"the kernel needs {used} bytes of shared memory, the limit is {own.SMEM_LIMIT}"
+        yield Violation("config.tile_n", message, fixes, "" if fixes else "lower stages and tile_n together")
+
+
+@rule("RANKER-008", severity=Severity.WARNING, why="what does not fit is spilled to local memory in every step")
+def registers_exceeded(case: Case) -> Iterator[Violation]:
+    """Scores, weights and outputs take more registers than a consumer thread has.
+
+    What: `tile_n / 2 + tile_n / 4 + head_dim / 2` is at most 212, and 132 with three warp groups.
+
+    Why: A thread holds 1/128 of 64 rows: scores in float32, weights in 16 bits, and the output in float32. `setmaxnreg`
+    gives it 240 registers, or 160 where three warp groups share the SM; 28 go to addresses and row statistics.
+
+    Fix: The largest `tile_n` that fits.
+    """
+    if not covers(case):
+        return
+    held, limit = own.fragment_registers(case.problem.head_dim, case.config), own.register_limit(case.config)
+    if held > limit:
+        fitting = [n for n in own.TILES_N if _with(case, tile_n=n)(own.fragment_registers) <= limit]
+        fixes = tuple(Fix("config.tile_n", n) for n in fitting[-1:])
+        groups = own.warp_groups(case.config)
+        message = f"S, P and O take {held} registers per thread, {limit} are free with {groups} warp groups"
+        yield Violation("config.tile_n", message, fixes, "" if fixes else "lower tile_m")
+
+
+def _not_one_of(case: Case, name: str, allowed: Sequence[int]) -> Iterator[Violation]:
+    value = case.config.get(name)
+    if isinstance(value, int) and value not in allowed:
+        below = [each for each in allowed if each < value][-1:]
+        above = [each for each in allowed if each > value][:1]
+        fixes = tuple(Fix(f"config.{name}", each) for each in (*below, *above))
+        first, second, *_ = allowed
+        known = join_words(allowed) if len(allowed) < 4 else f"{first}, {second}, ... {allowed[-1]}"
+        yield Violation(f"config.{name}", f"{name} {value} is not {known}", fixes)
+
+
+def _with(case: Case, **changes: Any) -> Any:
+    config = {**case.config, **changes}
+    return lambda measure: measure(case.problem.head_dim, config)
+
+
+def _fitting(case: Case) -> Iterator[Fix]:
+    """The largest value of one parameter at a time that fits."""
+    for name, values in (("tile_n", own.TILES_N), ("stages", own.STAGES)):
+        fitting = [each for each in values if _with(case, **{name: each})(own.smem_bytes) <= own.SMEM_LIMIT]
+        yield from (Fix(f"config.{name}", each) for each in fitting[-1:])

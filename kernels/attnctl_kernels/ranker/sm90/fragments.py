@@ -1,0 +1,198 @@
+"""Arithmetic on register fragments of one warp group's 64 rows.
+
+A thread holds two rows, 8 apart, of an accumulator, and of a row the column pairs ``8 j + 2 quad``. Element ``i`` in
+memory order is column ``8 (i // 4) + 2 quad + i % 2`` of row ``i // 2 % 2``, in accumulators and in A operands alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import BFloat16, Float32, Int32, cute
+from cutlass._mlir.dialects import llvm
+from cutlass.cute.nvgpu import warpgroup
+from cutlass.cutlass_dsl import T, dsl_user_op
+
+SLACK = 8.0  # in powers of 2
+
+
+def flat(x: cute.Tensor) -> cute.Tensor:
+    return cute.make_tensor(x.iterator, cute.make_layout(cute.size(x)))
+
+
+def transposed(x: cute.Tensor) -> cute.Tensor:
+    return cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 0, *range(2, cute.rank(x))]))
+
+
+def row_elements(x: cute.Tensor, row: int) -> list[int]:
+    return [i for i in range(cute.size(x)) if i // 2 % 2 == row]
+
+
+def multiply(mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, accumulate: bool) -> None:
+    """Issue ``acc (+)= a @ b`` as one group of wgmma; the caller waits for it."""
+    warpgroup.fence()
+    atom = cute.make_mma_atom(mma.op)
+    atom.set(warpgroup.Field.ACCUMULATE, accumulate)
+    for k in range(cute.size(a.shape[2])):
+        cute.gemm(atom, acc, a[None, None, k], b[None, None, k], acc)
+        atom.set(warpgroup.Field.ACCUMULATE, True)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def hide_columns(S: cute.Tensor, limit: Int32):
+    """Set columns from ``limit`` on, counted from the thread's first one, to minus infinity."""
+    s = flat(S)
+    for i in cutlass.range_constexpr(cute.size(s)):
+        s[i] = s[i] if 8 * (i // 4) + i % 2 < limit else -Float32.inf
+
+
+@cute.jit
+def softmax(S: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, correction: cute.Tensor, scale_log2: Float32):
+    """Replace scores by exp(score - row maximum so far); ``correction`` is what earlier sums must be multiplied by.
+
+    ``row_sum`` is this thread's part of the sum. Every block has a visible key, so that a maximum is finite.
+    """
+    s = flat(S)
+    for r in cutlass.range_constexpr(2):
+        elements = row_elements(s, r)
+        largest = cute.arch.fmax(_largest([s[i] for i in elements]), row_max[r])
+        largest = cute.arch.warp_reduction_max(largest, threads_in_group=4)
+        correction[r] = cute.math.exp2((row_max[r] - largest) * scale_log2, fastmath=True)
+        row_max[r] = largest
+        offset = largest * scale_log2
+        for i in elements:
+            s[i] = cute.math.exp2(s[i] * scale_log2 - offset, fastmath=True)
+        row_sum[r] = row_sum[r] * correction[r] + _sum([s[i] for i in elements])
+
+
+@cute.jit
+def weigh(
+    S: cute.Tensor, P: cute.Tensor, row_max: cute.Tensor, part: cute.Tensor, scale_log2: Float32
+) -> cutlass.Boolean:
+    """Weights ``P`` from scores against the maximum as it was, and this thread's ``part`` of their sums.
+
+    A maximum need not be exact: while no score exceeds it by more than a factor of 2^8, neither fp32 sums nor 16-bit
+    weights lose precision, and nothing needs correcting. So no exponential waits for the maximum of its block, nor for
+    other threads. Returns whether a score in this warp does exceed it: weights and sums are then void.
+    """
+    s, p = flat(S), cute.recast_tensor(flat(P), Int32)
+    exceeds = cutlass.Boolean(False)
+    for r in cutlass.range_constexpr(2):
+        elements = row_elements(s, r)
+        offset = row_max[r] * scale_log2
+        weights = [cute.math.exp2(s[i] * scale_log2 - offset, fastmath=True) for i in elements]
+        for n in cutlass.range_constexpr(0, len(elements), 2):
+            p[elements[n] // 2] = _pack(weights[n], weights[n + 1], P.element_type)
+        part[r] = _sum(weights)
+        exceeds = exceeds or _largest([s[i] for i in elements]) * scale_log2 - offset > SLACK
+    return cute.arch.vote_any_sync(exceeds)
+
+
+@cute.jit
+def settle(
+    exceeds: cutlass.Boolean, S: cute.Tensor, P: cute.Tensor, O: cute.Tensor, row_max: cute.Tensor,
+    row_sum: cute.Tensor, part: cute.Tensor, correction: cute.Tensor, scale_log2: Float32,
+):  # fmt: skip
+    """Take the parts of the sums; or, where a score exceeds a maximum, raise the maxima and weigh anew."""
+    if exceeds:
+        softmax(S, row_max, row_sum, correction, scale_log2)
+        round_to(S, P)
+        o = flat(O)
+        for i in cutlass.range_constexpr(cute.size(o)):
+            o[i] = o[i] * correction[i // 2 % 2]
+    else:
+        for r in cutlass.range_constexpr(2):
+            row_sum[r] = row_sum[r] + part[r]
+
+
+def _largest(values: list[Float32]) -> Float32:
+    lanes = list(values[:4])
+    for n, value in enumerate(values[4:]):
+        lanes[n % 4] = cute.arch.fmax(lanes[n % 4], value)
+    return cute.arch.fmax(cute.arch.fmax(lanes[0], lanes[1]), cute.arch.fmax(lanes[2], lanes[3]))
+
+
+def _sum(values: list[Float32]) -> Float32:
+    lanes = list(values[:4])
+    for n, value in enumerate(values[4:]):
+        lanes[n % 4] = lanes[n % 4] + value
+    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+
+
+@cute.jit
+def scale_and_clear(O: cute.Tensor, factor: cute.Tensor):
+    """``O = factor O``; 0 where the factor is 0, whatever ``O`` holds."""
+    o = flat(O)
+    for i in cutlass.range_constexpr(cute.size(o)):
+        value = o[i] * factor[i // 2 % 2]
+        o[i] = value if factor[i // 2 % 2] != 0.0 else Float32(0.0)
+
+
+def round_to(source: cute.Tensor, target: cute.Tensor) -> None:
+    """fp32 to 16 bits, two at a time."""
+    s = flat(source)
+    t = cute.recast_tensor(flat(target), Int32)
+    for i in range(cute.size(t)):
+        t[i] = _pack(s[2 * i], s[2 * i + 1], target.element_type)
+
+
+@cute.jit
+def score_diagonal(
+    operands: Any, own_score: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, row: Int32, bounds: Any,
+    quad: Int32,
+):  # fmt: skip
+    """Score each row's own key: the first maximum of every row, and for candidates also the first sum, 1.
+
+    A history row meets its own key again among the others, so that its maximum is a score that it sees, too.
+    ``own_score`` is minus infinity for rows that are no candidates.
+    """
+    h_lo, h_hi, c_lo, c_hi = bounds
+    q, k = operands
+    dots = [Float32(0.0), Float32(0.0)]
+    for j in cutlass.range_constexpr(cute.size(q.shape[0][2])):
+        a, b = _pairs(q, j), _pairs(k, j)
+        for r in cutlass.range_constexpr(2):
+            for i in cutlass.range_constexpr(2):
+                dots[r] = dots[r] + a[2 * r + i].to(Float32) * b[2 * r + i].to(Float32)
+    for r in cutlass.range_constexpr(2):
+        here = row + 8 * r
+        # History wins where the two overlap: such a row sees its own key there already.
+        candidate = c_lo <= here and here < c_hi and (here < h_lo or h_hi <= here)
+        row_max[r] = cute.arch.warp_reduction_sum(dots[r], threads_in_group=4)
+        own_score[r] = row_max[r] if candidate else -Float32.inf
+        row_sum[r] = Float32(1.0) if candidate and quad == 0 else Float32(0.0)
+
+
+@cute.jit
+def scale_and_add(O: cute.Tensor, factor: cute.Tensor, weight: cute.Tensor, values: cute.Tensor):
+    """``O = factor O + weight values``; 0 where the factor is 0, whatever the others hold."""
+    o = flat(O)
+    for j in cutlass.range_constexpr(cute.size(values.shape[0][2])):
+        v = _pairs(values, j)
+        for n in cutlass.range_constexpr(4):
+            r, i = n // 2, 4 * j + n
+            # Computed first, so that the choice is one instruction and no branch.
+            value = o[i] * factor[r] + v[n].to(Float32) * weight[r]
+            o[i] = value if factor[r] != 0.0 else Float32(0.0)
+
+
+def _pairs(x: cute.Tensor, j: int) -> cute.Tensor:
+    """Column pair ``j`` of both rows, out of shared memory."""
+    source = x[(None, None, j), 0, 0]
+    registers = cute.make_rmem_tensor(source.shape, x.element_type)
+    cute.autovec_copy(source, registers)
+    return flat(registers)
+
+
+@dsl_user_op
+def _pack(low: Float32, high: Float32, dtype: Any, *, loc: Any = None, ip: Any = None) -> Int32:
+    kind = "bf16x2" if dtype is BFloat16 else "f16x2"
+    values = [Float32(x).ir_value(loc=loc, ip=ip) for x in (high, low)]
+    return Int32(
+        llvm.inline_asm(
+            T.i32(), values, f"cvt.rn.{kind}.f32 $0, $1, $2;", "=r,f,f",
+            has_side_effects=False, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT, loc=loc, ip=ip,
+        )
+    )  # fmt: skip

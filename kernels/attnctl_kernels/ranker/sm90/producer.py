@@ -1,0 +1,102 @@
+"""The producer's warps: one loads what the consumers multiply, one serves the buffer of the output."""
+
+from typing import Any
+
+import cutlass
+from cutlass import Int32, cute
+
+from attnctl_kernels.ranker.sm90 import tma
+from attnctl_kernels.ranker.sm90.ring import Cursor, Ring
+from attnctl_kernels.ranker.sm90.schedule import first_tile, locate, visits
+from attnctl_kernels.ranker.sm90.traits import ForwardTraits
+
+
+@cute.jit
+def load_inputs(
+    t: ForwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, mBounds: cute.Tensor, num_tiles: Int32
+):
+    """Q, K and V, and K on the diagonal."""
+    tma_q, tma_k, tma_v, tma_d = atoms
+    gQ, gK, gV, gD = tensors
+    sQ, sD, _, sK, sV = buffers
+    q_ring, d_ring, _, ring = rings
+    tile_at, at = Cursor.start(1), Cursor.start(t.stages)
+    index, step = first_tile()
+    while index < num_tiles:
+        tile, bounds = locate(t, index, gQ.shape, mBounds)
+        row, head, batch = tile
+        clipped, blocks, _ = visits(t, row, gQ.shape[0], bounds)
+        h_lo, h_hi, _, _ = clipped
+        kv_head = head // (gQ.shape[2] // gK.shape[2])
+        # Buffers in the order in which the tile before lets go of them.
+        _load_rows(t, tma_d, gD, (row, kv_head, batch), sD, d_ring, tile_at)
+        # The last block, which alone may be ragged, comes first. Values come one step behind their keys.
+        last = h_lo + (blocks - 1) * t.tile_n
+        if blocks > 0:
+            barrier = ring.acquire(at, t.num_bytes(t.tile_n))
+            tma.load(tma_k, gK, (last, kv_head, batch), sK[None, None, at.index], t.block, barrier)
+            at.advance()
+        _load_rows(t, tma_q, gQ, (row, head, batch), sQ, q_ring, tile_at)
+        tile_at.advance()
+        for i in cutlass.range(blocks - 1, unroll=1):
+            begin = last - i * t.tile_n
+            barrier = ring.acquire(at, 2 * t.num_bytes(t.tile_n))
+            tma.load(tma_k, gK, (begin - t.tile_n, kv_head, batch), sK[None, None, at.index], t.block, barrier)
+            _load_values(t, tma_v, gV, (begin, h_hi, kv_head, batch), sV[None, None, at.index], barrier)
+            at.advance()
+        if blocks > 0:
+            barrier = ring.acquire(at, t.num_bytes(t.tile_n))
+            _load_values(t, tma_v, gV, (h_lo, h_hi, kv_head, batch), sV[None, None, at.index], barrier)
+            at.advance()
+        index += step
+
+
+@cute.jit
+def store_outputs(
+    t: ForwardTraits, atoms: Any, tensors: Any, sO: cute.Tensor, ring: Ring, mBounds: cute.Tensor, num_tiles: Int32
+):
+    """Lend the output's buffer to the values on the diagonal, and store what comes back in it."""
+    tma_d, tma_o = atoms
+    gD, gO = tensors
+    at = Cursor.start(1)
+    index, step = first_tile()
+    while index < num_tiles:
+        tile, bounds = locate(t, index, gO.shape, mBounds)
+        row, head, batch = tile
+        _, _, has_candidates = visits(t, row, gO.shape[0], bounds)
+        kv_head = head // (gO.shape[2] // gD.shape[2])
+        for group in cutlass.range_constexpr(t.warp_groups):
+            # Stores end in order: those of later groups may still be reading.
+            cute.arch.cp_async_bulk_wait_group(t.warp_groups - 1 - group, read=True)
+            if has_candidates:
+                _load_group(t, tma_d, gD, (row, kv_head, batch), sO, ring, at, group)
+            else:
+                ring.acquire(at.of(group), 0)
+        for group in cutlass.range_constexpr(t.warp_groups):
+            ring.wait_released(at.of(group))
+            tma.store(tma_o, sO[None, None, group], gO, (row + group * t.rows[0], head, batch), t.rows)
+            cute.arch.cp_async_bulk_commit_group()
+        at.advance()
+        index += step
+    cute.arch.cp_async_bulk_wait_group(0)
+
+
+def _load_rows(t: ForwardTraits, atom: Any, source: Any, where: Any, target: Any, ring: Ring, at: Cursor) -> None:
+    for group in range(t.warp_groups):
+        _load_group(t, atom, source, where, target, ring, at, group)
+
+
+def _load_group(
+    t: ForwardTraits, atom: Any, source: Any, where: Any, target: Any, ring: Ring, at: Cursor, group: int
+) -> None:
+    """A warp group's rows of a tile, into its own buffer."""
+    row, head, batch = where
+    barrier = ring.acquire(at.of(group), t.num_bytes(t.rows[0]))
+    tma.load(atom, source, (row + group * t.rows[0], head, batch), target[None, None, group], t.rows, barrier)
+
+
+def _load_values(t: ForwardTraits, atom: Any, source: Any, where: Any, target: Any, barrier: Any) -> None:
+    """A block of values that ends with the history, as ``tma.ending_anywhere`` has them."""
+    begin, h_hi, kv_head, batch = where
+    end = cutlass.min(begin + t.tile_n, h_hi)
+    tma.load(atom, source, (begin + t.tile_n - end, end, kv_head, batch), target, t.block, barrier)

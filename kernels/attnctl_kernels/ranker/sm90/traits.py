@@ -1,0 +1,35 @@
+"""What is fixed when the forward kernel is compiled; everything else is an argument."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from attnctl_kernels.ranker.config import ROWS
+
+
+@dataclass(frozen=True)
+class ForwardTraits:
+    dtype: Any
+    head_dim: int
+    tile_m: int
+    tile_n: int
+    stages: int
+    turns: bool
+    persistent: bool
+
+    @property
+    def warp_groups(self) -> int:
+        """That compute, each on 64 rows of the tile."""
+        return self.tile_m // ROWS
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The box of a warp group's rows: of Q, of O, and of K and V on the diagonal."""
+        return ROWS, self.head_dim
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """The box of one step's keys or values."""
+        return self.tile_n, self.head_dim
+
+    def num_bytes(self, rows: int) -> int:
+        return rows * self.head_dim * self.dtype.width // 8

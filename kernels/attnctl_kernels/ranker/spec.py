@@ -1,0 +1,98 @@
+"""Family ``ranker``: this project's own history/candidate attention for Hopper, in CuTe DSL."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from attnctl_kernels.arch import ARCHES
+from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
+from attnctl_kernels.ranker import config as own
+
+TENSOR_OPS = 4096  # per SM and cycle
+TILE_CYCLES = 1500  # prologue, diagonal and epilogue of a tile
+STEP_CYCLES = 150
+
+
+class Ranker(Family):
+    name: ClassVar[str] = "ranker"
+    title: ClassVar[str] = "history/candidate attention for Hopper (CuTe DSL)"
+    arches: ClassVar[tuple[str, ...]] = ("sm_90",)
+    passes: ClassVar[tuple[PassName, ...]] = ("forward",)
+    extra: ClassVar[str] = "ranker"
+
+    def config_model(self, pass_name: PassName) -> type[BaseModel]:
+        return own.ForwardConfig
+
+    def default_config(
+        self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None
+    ) -> dict[str, Scalar]:
+        return own.default_config(problem.head_dim)
+
+    def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
+        return {
+            "tile_m": own.TILES_M,
+            "tile_n": tuple(n for n in own.TILES_N if 64 <= n <= 192),
+            "stages": own.STAGES[:3],
+            "turns": (True, False),
+            "persistent": (True, False),
+        }
+
+    def resources(self, case: Case) -> tuple[Resource, ...]:
+        if not covers(case):
+            return ()
+        return (
+            Resource("shared memory", own.smem_bytes(case.problem.head_dim, case.config), own.SMEM_LIMIT, "bytes"),
+            Resource(
+                "fragments per consumer thread",
+                own.fragment_registers(case.problem.head_dim, case.config),
+                own.register_limit(case.config),
+                "registers",
+            ),
+        )
+
+    def grid(self, case: Case) -> int | None:
+        if not covers(case):
+            return None
+        tiles = tile_count(case.problem, case.config)
+        return min(tiles, ARCHES["sm_90"].num_sms) if case.config["persistent"] else tiles
+
+    def kernel_key(self, case: Case) -> Hashable:
+        """Lengths, heads and bounds are arguments."""
+        return case.problem.head_dim, case.problem.dtype
+
+    def predicted_cost(self, case: Case) -> float:
+        """Cycles of an SM: the products that it waits for, and what a step and a tile cost beside them."""
+        if not covers(case):
+            return 0.0
+        problem, config = case.problem, case.config
+        tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
+        history = problem.seqlen_k if problem.mask.history_len is None else problem.mask.history_len
+        products = 4 * tile_m * tile_n * problem.head_dim / TENSOR_OPS
+        steps = -(-history // tile_n)
+        waves = -(-tile_count(problem, config) // ARCHES["sm_90"].num_sms)
+        exposed = {1: 1.6, 2: 1.0, 3: 1.0}[own.warp_groups(config)]
+        over = own.fragment_registers(problem.head_dim, config) / own.register_limit(config)
+        return waves * (steps * (products * exposed * max(1.0, over) ** 2 + STEP_CYCLES) + TILE_CYCLES)
+
+
+def covers(case: Case) -> bool:
+    """Whether the config is one that a kernel can be built for, resources aside."""
+    config = case.config
+    return (
+        case.problem.head_dim == case.problem.head_dim_v
+        and case.problem.head_dim in own.HEAD_DIMS
+        and case.problem.dtype in own.DTYPES
+        and config.get("tile_m") in own.TILES_M
+        and config.get("tile_n") in own.TILES_N
+        and config.get("stages") in own.STAGES
+    )
+
+
+def tile_count(problem: Problem, config: Config) -> int:
+    return -(-problem.seqlen_q // int(config["tile_m"])) * problem.num_heads_q * problem.batch_size
+
+
+FAMILY = Ranker()
