@@ -39,7 +39,8 @@ class ForwardConfig(BaseModel):
 
 def default_config(head_dim: int) -> dict[str, Scalar]:
     """Three warp groups, and as many keys per step as shared memory and registers then hold."""
-    return {"tile_m": 192, "tile_n": 80 if head_dim > 64 else 128, "stages": 2, "turns": True, "persistent": True}
+    tile_n, stages = (80, 2) if head_dim > 64 else (128, 3)
+    return {"tile_m": 192, "tile_n": tile_n, "stages": stages, "turns": True, "persistent": True}
 
 
 def warp_groups(config: Config) -> int:

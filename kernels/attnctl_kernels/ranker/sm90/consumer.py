@@ -64,10 +64,10 @@ def consume(
             begin = h_lo + (blocks - 1) * t.tile_n
             if begin + t.tile_n > h_hi:
                 fragments.hide_columns(S, h_hi - begin - 2 * quad)
-            ring.wait(at)
             exceeds = fragments.weigh(S, P, row_max, part, scale_log2)
             fragments.settle(exceeds, S, P, O, row_max, row_sum, part, correction, scale_log2)
             for i in cutlass.range(blocks - 1, unroll=1):
+                ring.wait(at)
                 _take_turn(t, group)
                 fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], True)
                 fragments.multiply(mma_qk, S, tQ, tK[None, None, None, at.index], False)
@@ -75,10 +75,9 @@ def consume(
                 warpgroup.wait_group(0)
                 ring.release(at, i == blocks - 2, q_ring, own_at)
                 at.advance()
-                # The compiler moves no exponential ahead of this wait, and so none ahead of the release.
-                ring.wait(at)
                 exceeds = fragments.weigh(S, P, row_max, part, scale_log2)
                 fragments.settle(exceeds, S, P, O, row_max, row_sum, part, correction, scale_log2)
+            ring.wait(at)
             fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], True)
             warpgroup.wait_group(0)
             ring.release(at)

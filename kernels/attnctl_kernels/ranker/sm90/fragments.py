@@ -126,8 +126,7 @@ def scale_and_clear(O: cute.Tensor, factor: cute.Tensor):
     """``O = factor O``; 0 where the factor is 0, whatever ``O`` holds."""
     o = flat(O)
     for i in cutlass.range_constexpr(cute.size(o)):
-        value = o[i] * factor[i // 2 % 2]
-        o[i] = value if factor[i // 2 % 2] != 0.0 else Float32(0.0)
+        o[i] = o[i] * factor[i // 2 % 2] if factor[i // 2 % 2] != 0.0 else Float32(0.0)
 
 
 def round_to(source: cute.Tensor, target: cute.Tensor) -> None:
@@ -173,9 +172,7 @@ def scale_and_add(O: cute.Tensor, factor: cute.Tensor, weight: cute.Tensor, valu
         v = _pairs(values, j)
         for n in cutlass.range_constexpr(4):
             r, i = n // 2, 4 * j + n
-            # Computed first, so that the choice is one instruction and no branch.
-            value = o[i] * factor[r] + v[n].to(Float32) * weight[r]
-            o[i] = value if factor[r] != 0.0 else Float32(0.0)
+            o[i] = o[i] * factor[r] + v[n].to(Float32) * weight[r] if factor[r] != 0.0 else Float32(0.0)
 
 
 def _pairs(x: cute.Tensor, j: int) -> cute.Tensor:
