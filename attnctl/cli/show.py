@@ -45,13 +45,14 @@ def show(  # noqa: PLR0917 - the command's options
     ] = None,
 ) -> ExitCode:
     from attnctl.profile.problems import cases  # noqa: PLC0415 - pydantic
-    from attnctl.report.text import line  # noqa: PLC0415
     from attnctl.rules.check import check_profile  # noqa: PLC0415
     from attnctl_kernels.rule import Severity  # noqa: PLC0415
 
     report = check_profile(profile, seq_lens=seq_len or ())
     failed = any(finding.severity is Severity.ERROR for finding in report.findings)
     for finding in report.findings:
+        from attnctl.report.text import line  # noqa: PLC0415 - most profiles have none
+
         typer.echo(line(finding), err=not failed)
     if failed or report.profile is None:
         return ExitCode.FINDINGS

@@ -6,6 +6,7 @@ from pathlib import Path
 
 RECORDED = Path(__file__).parents[1] / "data/journals"
 NAMES = sorted(path.name.removesuffix(".jsonl.gz") for path in RECORDED.glob("*.jsonl.gz"))
+FORWARD = [name for name in NAMES if "backward" not in name]  # the family's whole space was swept
 HOSTILE = "</script><img src=x onerror=alert(1)><!--\u2028{{7*7}}&\"'"
 
 

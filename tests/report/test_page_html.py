@@ -5,7 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from journals import HOSTILE, NAMES, hostile, multiplied, recorded, store, with_failures
+from journals import FORWARD, HOSTILE, hostile, multiplied, recorded, store, with_failures
 
 from attnctl.cli import app
 from attnctl.profile.load import load
@@ -70,7 +70,7 @@ def figures(parsed):
 
 @pytest.fixture(scope="module")
 def everything():
-    return html(*map(recorded, NAMES[:3]), profiles=[ROOT / "profiles/window-8k-d256.yaml"])
+    return html(*map(recorded, FORWARD[:3]), profiles=[ROOT / "profiles/window-8k-d256.yaml"])
 
 
 def test_the_file_needs_nothing_else(everything):

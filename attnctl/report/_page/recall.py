@@ -115,6 +115,7 @@ def _spaces(recorded: Recorded, loaded: Loaded | None) -> Iterator[Space]:
     if loaded is not None and loaded.profile is not None:
         fixed = loaded.profile.sparse_block_of(task.pass_name)
         yield build(case_for(loaded, task), sparse_block=fixed, search=loaded.profile.search, incumbent=incumbent)
+        return
     for fixed in (None, *_only_block(recorded)):
         yield build(_case_of(task, fixed), sparse_block=fixed, incumbent=incumbent)
 
