@@ -28,7 +28,7 @@ PROFILES = {
 schema: 1
 family: fa4
 arch: sm_90
-problem: {{batch_size: 2, seq_len: {lengths}, num_heads_q: 16, head_dim: 128, dtype: bfloat16}}
+problem: {{batch_size: 2, seq_len: {lengths}, num_heads_q: {heads}, head_dim: 128, dtype: bfloat16}}
 mask: {{pattern: {mask}}}
 sparse_block: [128, 128]
 config:
@@ -37,7 +37,7 @@ config:
     "blocks": """\
 schema: 1
 family: blocks
-problem: {{batch_size: 2, seq_len: {lengths}, num_heads_q: 16, head_dim: 128, dtype: bfloat16}}
+problem: {{batch_size: 2, seq_len: {lengths}, num_heads_q: {heads}, head_dim: 128, dtype: bfloat16}}
 mask: {{pattern: {mask}}}
 sparse_block: [128, 128]
 config:
@@ -101,13 +101,14 @@ def machine() -> str:
 
 
 def write_problems(folder: Path, family: str, count: int) -> list[str]:
-    """As many files as it takes. All lengths are different, and every second is ragged."""
+    """As many files as it takes, each with another number of heads; every second length is ragged."""
     paths = []
     for first in range(0, count, LENGTHS_PER_FILE):
-        numbers = range(first, min(first + LENGTHS_PER_FILE, count))
+        numbers = range(min(LENGTHS_PER_FILE, count - first))
         lengths = [64 * (1 + number // 2) + number % 2 for number in numbers]
+        heads = 1 + first // LENGTHS_PER_FILE
         path = folder / f"{family}-{count}-{first}.yaml"
-        path.write_text(PROFILES[family].format(lengths=lengths, mask="causal"), encoding="utf-8")
+        path.write_text(PROFILES[family].format(lengths=lengths, heads=heads, mask="causal"), encoding="utf-8")
         paths.append(str(path))
     return paths
 
@@ -115,7 +116,7 @@ def write_problems(folder: Path, family: str, count: int) -> list[str]:
 def one_profile(folder: Path, schema_checker: Sequence[str], repeat: int) -> None:
     path = folder / "profile.yaml"
     mask = "history_candidate, history_len: 6144"
-    path.write_text(PROFILES["fa4"].format(lengths=8192, mask=mask), encoding="utf-8")
+    path.write_text(PROFILES["fa4"].format(lengths=8192, heads=16, mask=mask), encoding="utf-8")
     commands = {
         'python -c "import torch"': TORCH,
         "attnctl validate PROFILE": (*ATTNCTL, "validate", str(path)),

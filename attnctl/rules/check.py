@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from attnctl.profile.model import Profile
 from attnctl.profile.problems import cases_of, drafts_of, problems
 from attnctl.rules.finding import Finding
 from attnctl.rules.registry import general_rules, target_rules
-from attnctl.rules.remedies import ARCH_OPTION, Remedies
+from attnctl.rules.remedies import ARCH_OPTION, Check, Remedies
+from attnctl.rules.shared import SharedAnswers
 from attnctl.rules.wording import fix_sentence
 from attnctl_kernels.contract import Case, Family, PassName, Problem
 from attnctl_kernels.families import get_family
@@ -48,18 +49,19 @@ class Report:
         return len(self.findings) - self.errors
 
 
-def check_case(case: Case) -> list[Broken]:
+def check_case(case: Case, answers: SharedAnswers | None = None) -> list[Broken]:
     """Every rule that ``case`` breaks, general and the family's.
 
     A general error is left out where the family has an error at the same field: it says the same, with the kernel's own
-    numbers.
+    numbers. ``answers`` remembers those of other lengths of the same profile.
     """
+    violations = answers.violations if answers else _violations
     target = (case.pass_name, case.arch, case.version)
-    of_family = list(_violations(case, _rules_about(get_family(case.family), *target)))
+    of_family = list(violations(case, _rules_about(get_family(case.family), *target)))
     named = {violation.field for rule, violation in of_family if rule.severity is Severity.ERROR}
     general = [
         (rule, violation)
-        for rule, violation in _violations(case, _rules_about(None, *target))
+        for rule, violation in violations(case, _rules_about(None, *target))
         if rule.severity is not Severity.ERROR or violation.field not in named
     ]
     return general + of_family
@@ -100,7 +102,7 @@ def check_loaded(loaded: Loaded, *, arch: str | None = None, by_length: bool = F
         profile = profile.model_copy(update={"arch": arch})
     found = _Merged(loaded, Remedies(profile, checked_cases), arch_given=arch is not None)
     count = 0
-    ask = checked_cases
+    ask: Check = checked_cases
     concrete = problems(profile, loaded.seq_lens)
     for index, problem in enumerate(concrete):
         for case, broken in ask(profile, problem):
@@ -108,7 +110,7 @@ def check_loaded(loaded: Loaded, *, arch: str | None = None, by_length: bool = F
             for rule, violation in broken:
                 found.add(index, case, rule, violation)
         if index == 0 and found.codes.isdisjoint(each.code for each in target_rules()):
-            ask = _checked_configs  # all problems have one target
+            ask = partial(_checked_configs, answers=SharedAnswers())  # all problems have one target
     merged = found.findings(concrete)
     lengths = _by_length(merged, concrete) if by_length else None
     return Report(loaded.path, profile, tuple(each for each, _ in merged), len(concrete), count, lengths)
@@ -134,9 +136,11 @@ def checked_cases(profile: Profile, problem: Problem) -> Iterator[tuple[Case, li
         yield from _checked_configs(profile, problem)
 
 
-def _checked_configs(profile: Profile, problem: Problem) -> Iterator[tuple[Case, list[Broken]]]:
+def _checked_configs(
+    profile: Profile, problem: Problem, answers: SharedAnswers | None = None
+) -> Iterator[tuple[Case, list[Broken]]]:
     for case in cases_of(profile, problem):
-        yield case, check_case(case)
+        yield case, check_case(case, answers)
 
 
 @dataclass(slots=True)
