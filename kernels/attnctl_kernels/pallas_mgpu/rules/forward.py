@@ -21,6 +21,7 @@ MISCOMPILING = range(12080, 12091)  # CUDA runtimes whose ptxas gets causal mask
     upstream=(
         "Expected k.shape={} to be {} (inferred from q)",
         "Expected v.shape={} to be {} (inferred from q)",
+        "attention_mgpu … must produce an output with the same type as the args tuple of the primal function",
         "q, k, and v should all be 4D, got: {}",
         "q, k, and v should all have the same dtype, got: {}",
     ),
