@@ -11,6 +11,8 @@ Examples:
 
   attnctl tune profiles/ranker-8k.yaml --dry-run
 
+  attnctl tune profiles --executor ray --ray-address head-node:6379
+
 Exit code 0: decided; 1: errors in a profile, or no config works; 2: wrong usage; 3: the machine was unstable;
 4: no device, or a missing package; 130, 143: interrupted.
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,19 +30,24 @@ import typer
 
 from attnctl.cli._say import verbosity
 from attnctl.cli.options import Profiles, device_names
-from attnctl.errors import AttnctlError, ExitCode, NoConfigWorks, UsageError
+from attnctl.errors import AttnctlError, ExitCode, MissingExtra, NoConfigWorks, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnctl.profile.load import Loaded
     from attnctl.tune.outcome import TaskResult
-    from attnctl.tune.run import Options
+    from attnctl.tune.run import Cluster, Options
 
 
 class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class Executor(StrEnum):
+    LOCAL = "local"
+    RAY = "ray"
 
 
 class Cache(StrEnum):
@@ -69,6 +77,13 @@ def tune(  # noqa: PLR0917 - the command's options
     jobs: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Compile workers.", show_default="one per core")
     ] = None,
+    executor: Annotated[
+        Executor, typer.Option(help="The devices of this machine, or of a Ray cluster.")
+    ] = Executor.LOCAL,
+    ray_address: Annotated[str | None, typer.Option(metavar="HOST:PORT", show_default="auto")] = None,
+    ray_device_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model to tune, where a cluster has several.")
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="How to show the result.")] = Format.TEXT,
 ) -> int:
     from attnctl.profile.load import load, profile_paths  # noqa: PLC0415 - a wrong command line costs no pydantic
@@ -87,10 +102,22 @@ def tune(  # noqa: PLR0917 - the command's options
         jobs=jobs,
         replay=tuple(_journals(replay or ())),
     )
+    if executor is Executor.RAY and not dry_run:
+        if options.replay or options.device:
+            raise UsageError("--executor ray brings its own devices", "leave --replay and --device out")
+        options = replace(options, cluster=_ray(ray_address, ray_device_name))
     profiles = [load(path) for path in profile_paths(paths)]
     if _refused(profiles):
         return ExitCode.FINDINGS
     return _dry_run(profiles, options, output) if dry_run else _tune(profiles, options, output)
+
+
+def _ray(address: str | None, device_name: str | None) -> Cluster:
+    try:
+        from attnctl.cluster.executor import RayCluster  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise MissingExtra(str(error.name), "ray") from None
+    return RayCluster(address, device_name)
 
 
 def _refused(profiles: Sequence[Loaded]) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, Unavailable, UsageError
 from attnctl.gpu.interfaces import MeasurerLike
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import Environment
@@ -78,6 +78,19 @@ class Lanes:
     @property
     def lead(self) -> MeasurerLike:
         return self.all[0].measurer
+
+    def on_lead(self, work: Callable[[MeasurerLike], _T]) -> _T:
+        """What the leading device makes of ``work``. If it is lost, the next one leads, and starts it again.
+
+        Raises:
+            Unavailable: none is left.
+        """
+        while True:
+            lane = self.all[0]
+            try:
+                return work(lane.measurer)
+            except Unavailable as error:
+                self.drop(lane, error)
 
     def drop(self, lane: Lane, error: AttnctlError) -> None:
         """Go on without ``lane``.

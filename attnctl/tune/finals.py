@@ -105,7 +105,7 @@ class Finals:
             self.costs.wall_s += time.monotonic() - started
 
     def _run(self) -> Decision:
-        self.lanes.lead.warm_up(PROCESSES)
+        self.lanes.on_lead(lambda lead: lead.warm_up(PROCESSES))
         self._enter()
         for each in self.contenders[:_PROBED_AHEAD]:
             self._compile_probes(each.candidate)
@@ -182,7 +182,9 @@ class Finals:
         for each in self._compile_probes(winner):
             with suppress(AttnctlError, CancelledError):  # the measuring process tries it again, and says what is wrong
                 each.result()
-        result = self.lanes.lead.measure(winner, max_samples=_CHECK_SAMPLES, second_seed=True, probes=True)
+        result = self.lanes.on_lead(
+            lambda lead: lead.measure(winner, max_samples=_CHECK_SAMPLES, second_seed=True, probes=True)
+        )
         self.costs.last_check_s += time.monotonic() - started
         self.warnings = result.check.warnings if result.check else ()
         if result.outcome is not Outcome.OK:
@@ -202,7 +204,8 @@ class Finals:
     def _process(self, wanted: int) -> None:
         """Run one fresh process. Who fails in it is out; if that is the baseline, the finals start again."""
         self.recorder.progress.finals(len(self.processes) + 1, wanted, len(self.contenders) - 1)
-        reply = self.lanes.lead.finals(self.contenders, self._cycles())
+        contenders, cycles = tuple(self.contenders), self._cycles()
+        reply = self.lanes.on_lead(lambda lead: lead.finals(contenders, cycles))
         record = FinalsRecord(contenders=tuple(self.contenders), cycles=reply.cycles, failed=reply.failed)
         with self.recorder.interrupts.shield():
             self.recorder.journal.append(record)

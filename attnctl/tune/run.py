@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from attnctl.errors import UsageError
 from attnctl.gpu.compile_pool import CompilePool
@@ -20,6 +21,7 @@ from attnctl.gpu.protocol import CachePolicy, Environment, Hello
 from attnctl.gpu.replay import ReplayMeasurer
 from attnctl.profile.load import Loaded
 from attnctl.profile.lookup import Hit, Stale, case_for, lookup
+from attnctl.profile.model import Profile
 from attnctl.profile.problems import tasks
 from attnctl.state import state_dir
 from attnctl.tune.budget import Budget, parse_budget
@@ -39,6 +41,18 @@ from attnctl_kernels.contract import Candidate, PassName, Task
 from attnctl_kernels.families import get_family
 
 
+class Cluster(Protocol):
+    """Devices and compile workers of other machines."""
+
+    def lanes(self, profile: Profile, deadlines: Deadlines, say: Callable[[str], None]) -> Lanes:
+        """The devices of one model that a profile can be tuned on."""
+
+    def pool(
+        self, profile: Profile, deadlines: Deadlines, jobs: int | None, say: Callable[[str], None]
+    ) -> AbstractContextManager[PoolLike] | None:
+        """Compile workers; None where they would be of no use."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the command line says, or leaves open."""
@@ -51,6 +65,7 @@ class Options:
     out: Path | None = None
     jobs: int | None = None  # compile workers; None: one per core for a GPU, none beside measurements on the CPU
     replay: tuple[Path, ...] = ()
+    cluster: Cluster | None = None  # None: the devices of this machine
     deadlines: Deadlines = field(default_factory=Deadlines)
 
 
@@ -86,9 +101,8 @@ class Tuning:
         begun = time.monotonic()
         folder = state_dir()
         with ExitStack() as stack:
-            pool = self._pool(folder)  # its workers import what they need while the device is opened
-            if pool:
-                stack.enter_context(pool)
+            opened = self._pool(folder)  # its workers import what they need while the device is opened
+            pool = stack.enter_context(opened) if opened else None
             lanes = stack.enter_context(self._lanes(folder, PROCESSES if pool else 0))
             if not lanes.lead.compiles:
                 pool = None
@@ -106,6 +120,8 @@ class Tuning:
 
     def _lanes(self, folder: Path, warm: int) -> Lanes:
         """The devices, open and locked; ``warm`` processes for the finals import their framework meanwhile."""
+        if self.options.cluster:
+            return self.options.cluster.lanes(self._profile, self.options.deadlines, self.progress.say)
         names, wants_all = self.devices, self.options.device == ALL
 
         def open_one(device: str, *, lock: bool = False) -> Measurer:
@@ -222,7 +238,9 @@ class Tuning:
                 self.progress.say(f"{found.path}: {note}")
         return found.candidate if isinstance(found, Hit) else None
 
-    def _pool(self, folder: Path) -> CompilePool | None:
+    def _pool(self, folder: Path) -> AbstractContextManager[PoolLike] | None:
+        if cluster := self.options.cluster:
+            return cluster.pool(self._profile, self.options.deadlines, self.options.jobs, self.progress.say)
         cores = len(os.sched_getaffinity(0))
         jobs = self.options.jobs
         first = self.devices[0]

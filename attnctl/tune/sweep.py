@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, Unavailable
 from attnctl.gpu.interfaces import PoolLike
 from attnctl.gpu.lane import Lanes
 from attnctl.gpu.protocol import Prepared
@@ -111,20 +111,29 @@ class Sweep:
 
     def _prepare(self, recorded: Recorded) -> Prepared:
         """Inputs and references on every device; where compilers are busy meanwhile, in the finals' processes too."""
-        lead, task, cache = self.lanes.lead, recorded.header.task, recorded.header.cache
+        task, cache = recorded.header.task, recorded.header.cache
         if self.pool is not None:
-            lead.warm_up(PROCESSES)
-        others = [each.do(lambda measurer: measurer.prepare(task, cache)) for each in self.lanes.all[1:]]
-        prepared = lead.prepare(task, cache)
-        for each in others:
-            each.result()
+            self.lanes.on_lead(lambda lead: lead.warm_up(PROCESSES))
+        others = [(each, each.do(lambda measurer: measurer.prepare(task, cache))) for each in self.lanes.all[1:]]
+        prepared: Prepared | None = None
+        try:
+            prepared = self.lanes.lead.prepare(task, cache)
+        except Unavailable as error:
+            self.lanes.drop(self.lanes.all[0], error)
+        for lane, preparing in others:
+            try:
+                preparing.result()
+            except Unavailable as error:
+                self.lanes.drop(lane, error)
+        if prepared is None:  # the next device leads; nothing else is using it by now
+            prepared = self.lanes.on_lead(lambda lead: lead.prepare(task, cache))
         self.startup_s += prepared.seconds
         if recorded.prepared is None:
             self.journal.append(PreparedRecord(prepared=prepared))
-        memory = lead.environment.memory_bytes or 0
+        memory = self.lanes.lead.environment.memory_bytes or 0
         fits = prepared.device_bytes * (PROCESSES + 1) <= _LARGEST_SHARE * memory
         if self.pool is not None and self.processes_are_warm and fits:
-            lead.prepare_finals(PROCESSES)
+            self.lanes.on_lead(lambda lead: lead.prepare_finals(PROCESSES))
         return prepared
 
     def _conclude(self, finals: Finals, decision: Decision) -> None:
