@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from attnctl.cluster.actors import CompilerActor, DeviceActor
+from attnctl.cluster.measurer import one_line
 from attnctl.errors import Unavailable
 
 
@@ -39,8 +41,8 @@ def connect(address: str | None) -> None:
         return
     try:
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        reason = one_line(error)
         hint = "start one with `ray start --head`, or name it: --ray-address"
         raise Unavailable(f"no Ray cluster: {reason}", hint) from None
 

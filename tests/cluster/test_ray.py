@@ -8,7 +8,6 @@ from worker_tasks import HELLO, candidate, task
 
 pytest.importorskip("ray")
 
-from attnctl.cli.app import run
 from attnctl.cluster import nodes
 from attnctl.cluster.executor import RayCluster
 from attnctl.cluster.pool import RayPool
@@ -84,13 +83,3 @@ def test_a_node_that_dies_costs_what_was_running_there(two_nodes, cluster, tmp_p
 def test_gpus_that_are_not_there(cluster):
     with pytest.raises(Unavailable, match="the Ray cluster has no GPU"):
         nodes.slots(gpu=True)
-
-
-def test_no_cluster(capsys, tmp_path, monkeypatch):
-    import ray
-
-    ray.shutdown()
-    monkeypatch.chdir(tmp_path)
-    path = profile(tmp_path)
-    assert run(["tune", str(path), "--executor", "ray", "--ray-address", "127.0.0.1:1"]) == 4
-    assert "no Ray cluster" in capsys.readouterr().err
