@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ray = pytest.importorskip("ray")
-
-import attnctl_kernels  # noqa: E402
+import attnctl_kernels
 
 ROOT = Path(__file__).parents[2]
 for folder in ("tune", "worker"):
@@ -35,6 +33,7 @@ def surroundings(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two_nodes(surroundings):
     """The cluster, and the node that may be lost."""
+    ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
