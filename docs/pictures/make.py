@@ -47,7 +47,7 @@ PICTURES = {
     "validate": Picture("attnctl validate video.yaml", 110, ("docs/pictures/video.yaml",)),
     "show": Picture("attnctl show window-8k-d256.yaml", 104, ("profiles/window-8k-d256.yaml",)),
     "tune": Picture(
-        "attnctl tune ranker-8k.yaml --replay ranker-8k.jsonl.gz",
+        "attnctl tune ranker-8k.yaml --replay ranker-8k.jsonl.gz --strategy exhaustive",
         142,
         ("profiles/ranker-8k.yaml", "tests/data/journals/ranker-8k.jsonl.gz"),
     ),
