@@ -59,7 +59,8 @@ class Simulated:
 def recording(path: Path, profiles: Path = PROFILES) -> Recording:
     """The journal at ``path``, and its space as it was then: only what the journal holds is in it."""
     recorded = read(path)
-    loaded = load(profiles / f"{recorded.header.profile}.yaml")
+    found = (each for each in profiles.rglob(f"{recorded.header.profile}.yaml") if "tuned" not in each.parts)
+    loaded = load(next(found))
     assert loaded.profile is not None, loaded.path
     task = recorded.header.task
     fixed = loaded.profile.sparse_block_of(task.pass_name)

@@ -72,6 +72,7 @@ class Session:
         self._attempt = Attempt(self._family, self._launcher, setup, probes, self._announce)
         gc.freeze()  # cleaning up after a failed candidate need not look at all of the framework
         setup.seal()
+        self._device.release()  # references take many times what is kept of them
         self._device.preheat(_PREHEAT_S)
         problem, main = task.problem, setup.main
         return PreparedReply(

@@ -14,7 +14,7 @@ from attnctl.tune.strategies import Stop, get_strategy
 from attnctl_kernels.contract import Outcome
 
 ROOT = Path(__file__).parents[2]
-JOURNALS = sorted((ROOT / "tests/data/journals").glob("*.jsonl.gz"))
+JOURNALS = sorted((ROOT / "tests/data/journals").rglob("*.jsonl.gz"))
 NAMES = [path.name.removesuffix(".jsonl.gz") for path in JOURNALS]
 SMALL = 40
 
