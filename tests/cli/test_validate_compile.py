@@ -23,8 +23,9 @@ family: fa4
 arch: ARCH
 passes: [forward, backward]
 problem: {seq_len: [1024, 2048, 4096], num_heads_q: 4, head_dim: 64}
-config: {forward: {TILE}}
+config: {forward: {TILE}, backward: {BACKWARD}}
 """
+SMALL = "tile_m: 64, tile_n: 64, SdP_swapAB: false, AtomLayoutNdKV: 1, AtomLayoutMdQ: 1, num_stages_PdS: 1"
 HAS_FA4 = all(util.find_spec(name) for name in ("torch", "flash_attn", "cutlass", "quack", "triton"))
 
 
@@ -190,18 +191,20 @@ def test_a_family_that_compiles_nothing_says_so(tmp_path):
 
 @pytest.mark.skipif(not HAS_FA4, reason="flash-attn-4 is not installed")
 @pytest.mark.parametrize(
-    ("arch", "tile", "smem_bytes"),
-    [("sm_90", "tile_m: 64, tile_n: 16", 64 * 64 * 2 + 2 * 16 * 128 * 2 + 1024), ("sm_100", "tile_m: 128", 232448)],
+    ("arch", "tile", "backward", "smem_bytes"),
+    [
+        ("sm_90", "tile_m: 64, tile_n: 16", SMALL, 64 * 64 * 2 + 2 * 16 * 128 * 2 + 1024),
+        ("sm_100", "tile_m: 128", "", 232448),
+    ],
 )
-def test_fa4_is_compiled_without_a_gpu_and_comes_from_the_cache_then(tmp_path, arch, tile, smem_bytes):
-    (tmp_path / "p.yaml").write_text(FA4.replace("ARCH", arch).replace("TILE", tile))
+def test_fa4_is_compiled_without_a_gpu_and_comes_from_the_cache_then(tmp_path, arch, tile, backward, smem_bytes):
+    (tmp_path / "p.yaml").write_text(FA4.replace("ARCH", arch).replace("TILE", tile).replace("BACKWARD", backward))
     first, second = (json.loads(validate(tmp_path, "p.yaml", "--format", "json").stdout) for _ in range(2))
-    (compiled,), (again,) = first["compiled"], second["compiled"]
-    assert (compiled["outcome"], compiled["arch"], compiled["pass"], compiled["problems"]) == ("ok", arch, "forward", 3)
-    assert compiled["resources"]["smem_bytes"] == smem_bytes
-    assert set(compiled["resources"]) == {"registers", "local_bytes", "stack_bytes", "smem_bytes"}
-    assert (compiled["cached"], again["cached"]) == (False, True)
-    assert again["resources"] == compiled["resources"]
-    assert [each["note"] for each in first["notes"]] == [
-        "not compiled: attnctl compiles the forward pass of fa4 only: backward takes no tiles as arguments"
-    ]
+    assert [each["pass"] for each in first["compiled"]] == ["forward", "backward"]
+    assert first["compiled"][0]["resources"]["smem_bytes"] == smem_bytes
+    for compiled, again in zip(first["compiled"], second["compiled"], strict=True):
+        assert (compiled["outcome"], compiled["arch"], compiled["problems"]) == ("ok", arch, 3)
+        assert set(compiled["resources"]) == {"registers", "local_bytes", "stack_bytes", "smem_bytes"}
+        assert (compiled["cached"], again["cached"]) == (False, True)
+        assert again["resources"] == compiled["resources"]
+    assert first["notes"] == []
