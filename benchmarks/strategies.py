@@ -21,13 +21,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnctl.gpu.protocol import Result
+from attnctl.profile.candidate import case_of, default_candidate, profile_candidate
 from attnctl.profile.load import load
 from attnctl.profile.lookup import case_for
 from attnctl.tune.finals import ranked
 from attnctl.tune.journal import OutcomeRecord, read
-from attnctl.tune.space import Space, build
+from attnctl.tune.space import Space
 from attnctl.tune.strategies import Stop, Strategy, get_strategy
 from attnctl_kernels.contract import Candidate, Outcome
+from attnctl_kernels.families import get_family
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 COLUMNS = ("problem", "variant", "candidates", "tried", "share", "regret", "worst", "screening")
@@ -57,19 +59,23 @@ class Simulated:
 
 
 def recording(path: Path, profiles: Path = PROFILES) -> Recording:
-    """The journal at ``path``, and its space as it was then: only what the journal holds is in it."""
+    """The journal at ``path``, and what it holds as a space: the family may offer other candidates by now."""
     recorded = read(path)
     found = (each for each in profiles.rglob(f"{recorded.header.profile}.yaml") if "tuned" not in each.parts)
     loaded = load(next(found))
     assert loaded.profile is not None, loaded.path
     task = recorded.header.task
     fixed = loaded.profile.sparse_block_of(task.pass_name)
-    space = build(case_for(loaded, task), sparse_block=fixed, search=loaded.profile.search)
+    case, family = case_for(loaded, task), get_family(task.family)
     results = {
         key: each.result for key, each in recorded.outcomes.items() if each.result.outcome is not Outcome.SKIPPED
     }
-    known = tuple(each for each in space.candidates if each.key in results)
-    return Recording(path.name.partition(".")[0], replace(space, candidates=known), results)
+    candidates = {key: recorded.outcomes[key].candidate for key in results}
+    predicted = {key: family.predicted_cost(case_of(case, each)) for key, each in candidates.items()}
+    first = default, incumbent = default_candidate(case, fixed), profile_candidate(case)
+    ordered = sorted(candidates.values(), key=lambda each: (each not in first, predicted[each.key]))
+    space = Space(case, tuple(ordered), (), default, incumbent, predicted=predicted)
+    return Recording(path.name.partition(".")[0], space, results)
 
 
 def simulate(it: Recording, strategy: Strategy, workers: int, noise: float = 0.0, seed: int = 0) -> Simulated:

@@ -106,7 +106,7 @@ def proposed(text, space):
 def large(tmp_path):
     """More candidates than are measured whole."""
     found = space(tmp_path, FA4.replace("head_dim: 256", "head_dim: 64"))
-    assert len(found.candidates) > 40
+    assert len(found.candidates) > 64
     return found
 
 
