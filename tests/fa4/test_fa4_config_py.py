@@ -217,7 +217,11 @@ def _refused(config, forward):
     return False
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=120 * THOROUGH)
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=120 * THOROUGH,
+)
 @given(cases())
 def test_what_is_left_out_is_chosen_as_upstream_chooses(case):
     """`select_fwd_config`, for what it may choose itself."""
