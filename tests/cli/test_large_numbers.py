@@ -79,9 +79,19 @@ def test_a_head_size_beyond_all_kernels(attnctl, write):
     assert "PROFILE005 `problem.head_dim` is 1099511627776, must be at most 65536" in done.stdout
 
 
-def test_few_queries_get_the_next_head_count_that_flex_can_decode_with(attnctl, write):
+@pytest.mark.parametrize(
+    ("mask", "offered"),
+    [("dense", [1536]), ("causal", [])],  # lists of blocks: the tile of 2048 rows is none of their 128 (FLEX-008)
+)
+def test_few_queries_get_the_next_head_count_that_flex_can_decode_with(attnctl, write, mask, offered):
     text = profile("flex", (3 * 2**20, 2**10), "").replace("seq_len: 4096", "seqlen_q: 1, seqlen_k: 4096")
-    done = attnctl("validate", write("decode.yaml", text), "--format", "json")
-    found = [each for each in json.loads(done.stdout)["findings"] if "main kernel" in each["message"]]
-    values = [fix["value"] for each in found for fix in each["fixes"] if fix["field"] == "problem.num_heads_kv"]
-    assert values in ([], [1536])  # where another rule forbids it, it is not offered
+    path = write("decode.yaml", text.replace("pattern: causal", f"pattern: {mask}"))
+    found = [
+        each
+        for each in json.loads(attnctl("validate", path, "--format", "json").stdout)["findings"]
+        if "main kernel" in each["message"]
+    ]
+    assert [
+        fix["value"] for each in found for fix in each["fixes"] if fix["field"] == "problem.num_heads_kv"
+    ] == offered
+    assert len(found) == 1
