@@ -9,10 +9,11 @@ from attnctl.gpu.client import Worker
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import Hello
 from attnctl_kernels.fa4 import launch
+from attnctl_kernels.fa4.launch import entry
 
 
 def test_available_raises_for_a_missing_package(monkeypatch):
-    monkeypatch.setattr(launch, "MODULES", {"package_that_nobody_has": "package-that-nobody-has"})
+    monkeypatch.setattr(entry, "MODULES", {"package_that_nobody_has": "package-that-nobody-has"})
     with pytest.raises(ModuleNotFoundError) as caught:
         launch.LAUNCHER.available("sm_90")
     assert caught.value.name == "package-that-nobody-has"

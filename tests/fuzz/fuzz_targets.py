@@ -44,7 +44,7 @@ class Target:
 
 
 def kept(kind: str) -> Iterator[bytes]:
-    return (path.read_bytes() for path in sorted((KEPT / kind).iterdir()))
+    return (path.read_bytes() for path in sorted((KEPT / kind).glob("*")))  # git keeps no empty folder
 
 
 def profiles() -> Iterator[bytes]:

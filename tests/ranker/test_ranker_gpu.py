@@ -6,10 +6,12 @@ import random
 import pytest
 
 torch = pytest.importorskip("torch")
+launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
 from attnctl_kernels.ranker import attention  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+MISSING = launch.LAUNCHER.available("sm_90")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 EDGES = [  # batch_size, seqlen, num_heads_q, num_heads_kv, bounds
     (1, 128, 1, 1, [[0, 128, 128, 128]]),
