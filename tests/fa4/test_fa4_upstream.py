@@ -302,6 +302,6 @@ def test_shared_memory_is_what_the_kernel_allocates(entry, monkeypatch, head_dim
     monkeypatch.setattr(FlashAttentionForwardSm90, "_get_shared_storage_cls", note)
     problem = make_problem(500, head_dim=head_dims[0], head_dim_v=head_dims[1], mask=Mask())
     task, candidate = make_work(problem, *tile, mma_pv_is_rs=rs)
-    with pytest.raises(launch.CompileError):
+    with pytest.raises(launch.CompileError, match="Reached"):
         launch.LAUNCHER.compile(task, candidate)
     assert sizes == [resources.smem_bytes(problem, candidate.config)]
