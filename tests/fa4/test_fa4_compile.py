@@ -87,6 +87,37 @@ def test_what_the_rules_refuse_does_not_compile(refusals, code):
     assert "\n" not in refusals[code]["error"]
 
 
+BLACKWELL = [  # head dimensions, tile, what the rules say, what the compiler says
+    ((128, 128), (128, 128), set(), None),
+    ((128, 128), (128, 64), set(), None),
+    ((128, 128), (64, 128), {"FA4-F010"}, "IR verification failed"),
+    ((128, 128), (192, 128), {"FA4-F010"}, "expects the M-mode to be 128 or 256"),
+    ((128, 128), (128, 144), {"FA4-F011"}, "self.tmem_total <= self.tmem_alloc_cols"),
+    ((128, 128), (128, 72), {"FA4-F002"}, "expects the N-mode to satisfy 16 <= N <= 256"),
+    ((192, 192), (128, 128), {"FA4-E002"}, "is not supported on SM100/SM110"),
+]
+
+
+@pytest.fixture(scope="module")
+def blackwell(cache):
+    work = []
+    for head_dims, (tile_m, tile_n), _, _ in BLACKWELL:
+        problem = make_problem(500, head_dim=head_dims[0], head_dim_v=head_dims[1], mask=MASKS["dense"])
+        task, candidate = make_work(problem)
+        candidate = candidate.model_copy(update={"config": {"tile_m": tile_m, "tile_n": tile_n}})
+        work.append((task.model_copy(update={"arch": "sm_100"}), candidate))
+    return in_a_process("compile", work, cache, ATTNCTL_TARGET_ARCH="sm_100", **NO_GPU)
+
+
+@pytest.mark.parametrize("row", range(len(BLACKWELL)), ids=[f"{dims[0]} {tile}" for dims, tile, _, _ in BLACKWELL])
+def test_blackwell_compiles_what_the_rules_let_through_and_nothing_else(blackwell, row):
+    head_dims, (tile_m, tile_n), codes, message = BLACKWELL[row]
+    problem = make_problem(500, head_dim=head_dims[0], head_dim_v=head_dims[1], mask=MASKS["dense"])
+    assert errors(make_case(problem, arch="sm_100", tile_m=tile_m, tile_n=tile_n)) == codes
+    error = blackwell[row]["error"]
+    assert message in error if message else error is None
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
 def test_other_arches_are_not_available(arch):
     assert launch.LAUNCHER.available(arch) == f"attnctl runs fa4 on sm_90 only, not on {arch}"
