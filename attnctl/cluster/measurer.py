@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayError
 
 from attnctl.cluster.actors import Facts, Reply
 from attnctl.errors import MissingExtra, Unavailable
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import CachePolicy, Contender, Environment, FinalsReply, Hello, Prepared, Result
 from attnctl_kernels.contract import Candidate, Task
@@ -19,7 +19,7 @@ from attnctl_kernels.contract import Candidate, Task
 _CLOSE_S = 10.0
 
 
-class RayMeasurer:
+class RayMeasurer(Closing):
     """A :class:`~attnctl.gpu.interfaces.MeasurerLike` whose :class:`~attnctl.gpu.measurer.Measurer` is an actor.
 
     A lost actor is :class:`Unavailable`: the sweep goes on with its other devices, and gives the candidate to one.
@@ -74,14 +74,6 @@ class RayMeasurer:
         with contextlib.suppress(RayError):  # it may be gone already
             ray.get(self._actor.close.remote(), timeout=_CLOSE_S)
         ray.kill(self._actor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _call(self, name: str, *args: Any, **options: Any) -> Any:
         return self._get(self._actor.call.remote(name, *args, **options))

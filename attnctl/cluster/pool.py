@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from attnctl.cluster.measurer import one_line
 from attnctl.errors import Unavailable
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import Hello, Result
 from attnctl_kernels.contract import Candidate, Task
@@ -30,7 +30,7 @@ class _Job:
     attempts: int = 0
 
 
-class RayPool:
+class RayPool(Closing):
     """A :class:`~attnctl.gpu.interfaces.PoolLike`: a thread per actor hands it one candidate after the other."""
 
     def __init__(self, starts: Sequence[Callable[[], Any]], hello: Hello, deadlines: Deadlines) -> None:
@@ -82,14 +82,6 @@ class RayPool:
         self.cancel()
         for thread in self._threads:
             thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _serve(self, start: Callable[[], Any]) -> None:
         actor = start()

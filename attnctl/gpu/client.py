@@ -8,13 +8,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from attnctl.errors import MissingExtra, Unavailable
 from attnctl.gpu import memory
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.process import WorkerProcess
 from attnctl.gpu.protocol import (
@@ -105,7 +105,7 @@ class WorkerLost(Exception):
         return Unavailable(f"the worker was lost in {self.phase}: {self.reason}", last_line)
 
 
-class Worker:
+class Worker(Closing):
     """One worker process. ``spawn`` returns at once, so that several can import their frameworks together."""
 
     def __init__(
@@ -192,14 +192,6 @@ class Worker:
             self._process = None
             if not self._log_is_evidence:
                 self._log_path.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _exchange(self, request: Request, on_phase: OnPhase | None) -> Reply:
         phase = Phase(name=_FIRST_PHASE[type(request)])

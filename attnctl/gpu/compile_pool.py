@@ -7,11 +7,10 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from attnctl.gpu import memory
 from attnctl.gpu.client import Worker, WorkerLost, WorkerPlace
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import Compile, CompileReply, Hello, Result
 from attnctl_kernels.contract import Candidate, Task
@@ -26,7 +25,7 @@ class _Job:
     dropped: bool = False  # nobody waits for it any more
 
 
-class CompilePool:
+class CompilePool(Closing):
     """``size`` threads, each owning one compile worker; a compiler that aborts or hangs costs one candidate."""
 
     def __init__(self, hello: Hello, size: int, deadlines: Deadlines, state_dir: Path) -> None:
@@ -76,14 +75,6 @@ class CompilePool:
         self.cancel()
         for thread in self._threads:
             thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _serve(self) -> None:
         worker: Worker | None = self._spawned()  # it imports what it needs before there is anything to do

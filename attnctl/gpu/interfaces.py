@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.protocol import CachePolicy, Contender, Environment, FinalsReply, Prepared, Result
 from attnctl_kernels.contract import Candidate, Task
 
 
-class MeasurerLike(Protocol):
+class MeasurerLike(Closing, Protocol):
     """Measures candidates, one at a time. A candidate's fault is a :class:`Result`, never an exception."""
 
     @property
@@ -51,16 +51,8 @@ class MeasurerLike(Protocol):
     def interrupt(self) -> None:
         """From another thread: end what is running. Only ``close`` may be called then."""
 
-    def close(self) -> None: ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class PoolLike(Protocol):
+class PoolLike(Closing, Protocol):
     """Compiles candidates ahead of their measurement, cheapest first if they are submitted so."""
 
     @property
@@ -72,11 +64,3 @@ class PoolLike(Protocol):
 
     def cancel(self) -> None:
         """Forget what is queued and kill what is compiling; what is submitted later is compiled."""
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...

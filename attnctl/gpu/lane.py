@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import Self, TypeVar
 
 from attnctl.errors import AttnctlError, Unavailable, UsageError
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.interfaces import MeasurerLike
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import Environment
@@ -46,7 +46,7 @@ class Lane:
             self.measurer.close()
 
 
-class Lanes:
+class Lanes(Closing):
     """Lanes of one model, the leading one first."""
 
     def __init__(self, lanes: Sequence[Lane] = ()) -> None:
@@ -106,14 +106,6 @@ class Lanes:
     def close(self) -> None:
         for each in self.all:
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _require_one_model(environments: Sequence[Environment]) -> None:

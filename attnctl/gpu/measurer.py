@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from attnctl.errors import Unavailable
 from attnctl.gpu.client import OnPhase, Worker, WorkerLost, WorkerPlace
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lock import DeviceLock
 from attnctl.gpu.protocol import (
@@ -34,7 +33,7 @@ def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - the default for a library without a console
 
 
-class Measurer:
+class Measurer(Closing):
     """The real :class:`~attnctl.gpu.interfaces.MeasurerLike`: one device, locked, one worker at a time.
 
     One thread at a time may use it, and every thread that does must live as long as it (see
@@ -223,14 +222,6 @@ class Measurer:
         if self._lock:
             self._lock.release()
             self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _measured(self, request: Measure) -> Result:
         """A worker that was lost for no fault of the candidate is replaced, once."""

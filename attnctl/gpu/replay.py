@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 from attnctl.errors import UsageError
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.protocol import CachePolicy, Contender, Cycle, Environment, FinalsReply, Prepared, Result
 from attnctl.tune.journal import FinalsRecord, Recorded
 from attnctl_kernels.contract import Candidate, Outcome, Task, fingerprint
 
 
-class ReplayMeasurer:
+class ReplayMeasurer(Closing):
     """A :class:`~attnctl.gpu.interfaces.MeasurerLike` that reads journals of one device."""
 
     compiles = False
@@ -89,14 +88,6 @@ class ReplayMeasurer:
 
     def close(self) -> None:
         """Nothing to stop."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _samples(self, candidate: Candidate) -> tuple[float, ...]:
         timing = self._recorded.outcomes[candidate.key].result.timing
