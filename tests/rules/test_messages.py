@@ -88,6 +88,12 @@ def test_every_message_is_found_with_its_numbers(code, text):
     assert message.split()[0] in matches[0].excerpt
 
 
+@pytest.mark.parametrize("value", ["(4, 1000, 8, 128)", "torch.Size([1, 8, 8])", "[1, 8]", "forward"])
+def test_a_value_that_begins_a_message_is_whole(value):
+    (match,) = found(f"(Worker pid=139) NotImplementedError: {value}_block tensors must have dtype torch.int32\n")
+    assert match.values == (squeeze(value),)
+
+
 PREFIXES = [
     "",
     "E       ",

@@ -19,6 +19,7 @@ _NUMBER = r"[-+]?\d+(?:\.\d+)?(?![\w(])"
 _LAST = re.compile(
     rf"[ \t]*['\"`]?({_NUMBER}|[\w.]{{0,40}}\([^()\n]{{0,100}}\)|\[[^][\n]{{0,100}}\]|[\w.\-]{{1,100}})|\s*({_NUMBER})"
 )
+_FIRST = re.compile(r"([\w.]{0,40}\([^()\n]{0,100}\)|\[[^][\n]{0,100}\]|\S*)$")
 _NUMERIC = re.compile(r"[(\[][\d,.]*[)\]]?|[-+]?\d+(?:\.\d+)?")
 _ELLIPSIS = re.compile(rf"[\s{re.escape(SILENT)}]*(?:\.\.\.|\u2026|\[truncated\]|$)")
 
@@ -99,7 +100,8 @@ class Template:
             values[-1] = squeeze(found[1] or found[2]).rstrip(".") if found else ""
             end += len(values[-1])
         if not self.literals[0]:
-            values[0] = squeeze(window.before(begin).rpartition(" ")[2])
+            found = _FIRST.search(window.before(begin))
+            values[0] = squeeze(found[1]) if found else ""
         return Span(begin, end, tuple(values), weight, complete=True)
 
     def _cut_in_value(self, window: Window, begin: int, start: int, values: list[str], weight: int) -> Span | None:
