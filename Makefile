@@ -27,6 +27,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install -q -e ".[fa4,report,dev]" "$(TORCH)" "$(FA4)"
 	touch $@
 
+# The tests start the program some thousand times: it should not be compiled each time.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: install-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 

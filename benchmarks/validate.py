@@ -47,6 +47,7 @@ config:
 ATTNCTL = (sys.executable, "-m", "attnctl")
 TORCH = (sys.executable, "-c", "import torch")
 SCHEMA = Path(__file__).parents[1] / "attnctl" / "profile" / "schema.json"
+ENVIRON = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as installed: pip compiles what it installs
 LENGTHS_PER_FILE = 10_000  # as many as a profile may list
 
 
@@ -58,7 +59,7 @@ class Run(NamedTuple):
 
 def once(command: Sequence[str]) -> Run:
     begun = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     error = process.stderr.read() if process.stderr else b""
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begun

@@ -58,17 +58,15 @@ class Strips(NamedTuple):
         strip, tile, rows = self.split(block_q, tiles)
         width = tile_sizes(seqlen_k, block_kv)
         shape = (len(tiles), len(width) + 1)  # x = seqlen_k may fall behind the last tile
-
-        def covered(bound: Ints) -> Ints:
-            x = bound[strip]
-            cell = (tile - tiles.start) * shape[1] + x // block_kv
-            whole = np.bincount(cell, rows, minlength=shape[0] * shape[1]).reshape(shape)
-            rest = np.bincount(cell, rows * (x % block_kv), minlength=shape[0] * shape[1]).reshape(shape)
-            reaching_past = np.cumsum(whole[:, :0:-1], axis=1)[:, ::-1]
-            # bincount adds in float64, which holds these integers exactly.
-            return (reaching_past * width + rest[:, :-1]).astype(np.int64)
-
-        return covered(self.stop) - covered(self.start)
+        x = np.concatenate((self.stop[strip], self.start[strip]))
+        cell = np.tile((tile - tiles.start) * shape[1], 2) + x // block_kv
+        rows = np.concatenate((rows, -rows))
+        whole = np.bincount(cell, rows, minlength=shape[0] * shape[1]).reshape(shape)
+        rest = np.bincount(cell, rows * (x % block_kv), minlength=shape[0] * shape[1]).reshape(shape)
+        counts = np.cumsum(whole[:, :0:-1], axis=1)[:, ::-1]  # of the bounds that reach past a tile
+        counts *= width
+        counts += rest[:, :-1]
+        return counts.astype(np.int64)  # bincount adds in float64, which holds these integers exactly
 
 
 def tile_sizes(length: int, block: int) -> Ints:
