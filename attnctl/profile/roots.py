@@ -21,8 +21,8 @@ class Root:
     path: Path | None
 
 
-def roots(profile_path: Path, tuned_dir: Path | None = None) -> tuple[Root, ...]:
-    """The argument, ``ATTNCTL_CONFIG_DIR``, the user's config folder, and the folder beside the profile.
+def roots(profile_path: Path | None, tuned_dir: Path | None = None) -> tuple[Root, ...]:
+    """The argument, ``ATTNCTL_CONFIG_DIR``, the user's config folder, and the folder beside the profile, if any.
 
     Raises:
         UsageError: a folder that the caller or the environment names is not there. Passing it over would use
@@ -36,7 +36,8 @@ def roots(profile_path: Path, tuned_dir: Path | None = None) -> tuple[Root, ...]
     for root in named:
         if root.path is not None and not root.path.is_dir():
             raise UsageError(f"{root.name} {root.path}: no such folder", "name a folder that holds <device_name>/")
-    return (*named, Root("user", _user_folder()), Root("beside the profile", tuned_root(profile_path)))
+    beside = () if profile_path is None else (Root("beside the profile", tuned_root(profile_path)),)
+    return (*named, Root("user", _user_folder()), *beside)
 
 
 def _user_folder() -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -44,20 +44,28 @@ class Question:
     tuned_dir: str | None
 
 
-_answers: dict[Question, dict[str, Any]] = {}
+Decide = Callable[[Any, list[Warning]], dict[str, Any]]
+"""From a question, and where to put what the caller should hear of: ``config`` and ``sparse_block``."""
+
+_answers: dict[Any, dict[str, Any]] = {}
 _deciding = threading.Lock()
 
 
 def load_config(question: Question) -> dict[str, Any]:
     """See :func:`attnctl.load_config`."""
+    return answer_of(question, _alone)
+
+
+def answer_of(question: Any, decide_alone: Decide) -> dict[str, Any]:
+    """What this process, and the job that it is a rank of, goes by. ``question`` is a frozen dataclass."""
     notices: list[Warning] = []
     with _deciding:
         if question not in _answers:
-            answer_it = _of_job if job.several_ranks() else _alone
-            _answers[question] = answer_it(question, notices)
+            answer_it = _of_job if job.several_ranks() else _by_itself
+            _answers[question] = answer_it(question, decide_alone, notices)
         answer = _answers[question]
     for notice in notices:
-        warnings.warn(notice, stacklevel=3)
+        warnings.warn(notice, stacklevel=4)
     block = {} if answer["sparse_block"] is None else {"sparse_block": tuple(answer["sparse_block"])}
     return {**answer["config"], **block}
 
@@ -129,12 +137,16 @@ def _asked(loaded: Loaded, seqlen_q: int | None, seqlen_k: int | None) -> tuple[
     return (queries.pop(), keys.pop()) if len(queries) == len(keys) == 1 else None
 
 
-def _of_job(question: Question, notices: list[Warning]) -> dict[str, Any]:
+def _of_job(question: Any, decide_alone: Decide, notices: list[Warning]) -> dict[str, Any]:
     try:
-        return job.shared(astuple(question), lambda: _alone(question, notices))
+        return job.shared(astuple(question), lambda: decide_alone(question, notices))
     except job.NotShared as reason:
         notices.append(RanksMayDiffer(f"ranks may get different configs: {reason}"))
-        return _alone(question, notices)
+        return decide_alone(question, notices)
+
+
+def _by_itself(question: Any, decide_alone: Decide, notices: list[Warning]) -> dict[str, Any]:
+    return decide_alone(question, notices)
 
 
 def _alone(question: Question, notices: list[Warning]) -> dict[str, Any]:

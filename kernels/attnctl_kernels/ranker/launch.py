@@ -15,7 +15,7 @@ import torch
 from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, OutOfResources, Problem, Task
 from attnctl_kernels.fa4.cubin import read_cubin
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
-from attnctl_kernels.ranker.sources import sources_hash
+from attnctl_kernels.ranker.sources import SOURCES, sources_hash
 
 ARCH = "sm_90"
 MODULES = {"nvidia-cutlass-dsl": "cutlass", "apache-tvm-ffi": "tvm_ffi"}
@@ -70,7 +70,7 @@ class RankerLauncher:
 
     def versions(self) -> dict[str, str]:
         installed = {package: metadata.version(package) for package in MODULES if package not in missing_packages()}
-        return {**installed, "ranker-sources": sources_hash()}
+        return {**installed, SOURCES: sources_hash()}
 
     def compile(self, task: Task, candidate: Candidate) -> Compiled:
         begun = time.perf_counter()

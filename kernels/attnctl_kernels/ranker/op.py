@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from attnctl_kernels.contract import Config
+from attnctl_kernels.contract import Config, Dtype, Mask, PassName, Problem, Task
 from attnctl_kernels.ranker import config as own
 
 
@@ -37,7 +37,8 @@ def attention(
         k: ``(batch_size, seqlen, num_heads_kv, head_dim)``; ``num_heads_kv`` divides ``num_heads_q``.
         v: as ``k``.
         bounds: ``(batch_size, 4)`` int32.
-        config: as in a profile of family ``ranker``; what it leaves out is the default.
+        config: as in a profile of family ``ranker``; what it leaves out is the default. None: what `attnctl tune` found
+            on this device for this shape or the nearest one, see ``docs/runtime.md``; else the default, with a warning.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen)``.
 
@@ -46,11 +47,11 @@ def attention(
         RuntimeError: a gradient is asked for, or the device is no Hopper GPU.
     """
     _check(q, k, v, bounds)
-    chosen = _config(q.shape[-1], config or {})
+    chosen = None if config is None else _config(q.shape[-1], config)
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     if not scale > 0 or math.isinf(scale):
         raise ValueError(f"softmax_scale is {scale}; it must be positive and finite")
-    out, lse = _forward(q, k, v, bounds, scale, *chosen)
+    out, lse = _forward(q, k, v, bounds, scale, chosen)
     return (out, lse) if return_lse else out
 
 
@@ -61,16 +62,15 @@ def _forward(
     v: Tensor,
     bounds: Tensor,
     softmax_scale: float,
-    tile_m: int,
-    tile_n: int,
-    stages: int,
-    turns: bool,
-    persistent: bool,
+    config: Sequence[int] | None,
 ) -> tuple[Tensor, Tensor]:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.data_ptr() % 16:
             raise ValueError(f"{name} begins {x.data_ptr() % 16} bytes behind a multiple of 16: pass {name}.clone()")
-    kernel = _kernel(q.shape[-1], str(q.dtype).removeprefix("torch."), tile_m, tile_n, stages, turns, persistent)
+    dtype = str(q.dtype).removeprefix("torch.")
+    # Chosen here, where shapes are numbers: a compiled program calls this, and never sees the files.
+    chosen = _tuned(q.device, q.shape, k.shape[2], dtype) if config is None else tuple(config)
+    kernel = _kernel(q.shape[-1], dtype, *chosen)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
     if q.numel():
@@ -91,6 +91,28 @@ def _num_sms(device: torch.device) -> int:
     if properties.major != 9:
         raise RuntimeError(f"the kernel runs on sm_90 only; {device} is sm_{properties.major}{properties.minor}")
     return int(properties.multi_processor_count)
+
+
+@cache
+def _tuned(device: torch.device, shape: torch.Size, num_heads_kv: int, dtype: Dtype) -> tuple[int, ...]:
+    from attnctl.profile.kernel_call import config_of_call  # noqa: PLC0415 - only where nobody chose
+
+    batch_size, seqlen, num_heads_q, head_dim = shape
+    problem = Problem(
+        batch_size=batch_size,
+        seqlen_q=seqlen,
+        seqlen_k=seqlen,
+        num_heads_q=num_heads_q,
+        num_heads_kv=num_heads_kv,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        dtype=dtype,
+        mask=Mask(pattern="history_candidate"),
+    )
+    which: PassName = "forward"
+    task = Task(family="ranker", version=None, arch="sm_90", pass_name=which, problem=problem)
+    name = torch.cuda.get_device_name(device)
+    return _config(head_dim, config_of_call(task, name, open_mask=("history_len",)))
 
 
 @cache

@@ -4,6 +4,8 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+SOURCES = "ranker-sources"  # among the versions of a tuned entry
+
 
 @cache
 def sources_hash() -> str:

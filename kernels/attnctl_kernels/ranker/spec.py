@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
 from attnctl_kernels.ranker import config as own
+from attnctl_kernels.ranker.sources import SOURCES, sources_hash
 
 TENSOR_OPS = 4096  # per SM and cycle
 TILE_CYCLES = 1500  # prologue, diagonal and epilogue of a tile
@@ -58,6 +59,9 @@ class Ranker(Family):
             return None
         tiles = tile_count(case.problem, case.config)
         return min(tiles, ARCHES["sm_90"].num_sms) if case.config["persistent"] else tiles
+
+    def sources(self) -> dict[str, str]:
+        return {SOURCES: sources_hash()}
 
     def kernel_key(self, case: Case) -> Hashable:
         """Lengths, heads and bounds are arguments."""
