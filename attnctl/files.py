@@ -32,23 +32,61 @@ _HINTS = {
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace ``path`` by ``content``: a temporary file beside it, synced to disk, then renamed.
 
+    A link stays, and the file that it names is replaced. What is no file, such as a pipe or /dev/stdout, is written to.
+
     Raises:
         AttnctlError: the file cannot be written; the old content stands, and nothing is left beside it.
+        BrokenPipeError: nobody reads the pipe any more.
     """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if _is_stream(path):
+            with path.open("ab") as stream:
+                stream.write(data)
+        else:
+            make_folder(path.parent)
+            _replace(Path(os.path.realpath(path)), data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether ``path`` is a device, a pipe or a socket, or one of the names of an open one (/dev/stdout, /dev/fd/5).
+
+    Those names stay streams where a shell has sent them to a file: replacing it would lose what is there already.
+    """
+    if not path.exists() or path.is_dir():
+        return False
+    return not path.is_file() or path.absolute().parts[1] in {"dev", "proc"}
+
+
+def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def append(path: Path, text: str) -> None:
+    """Add ``text`` to the end of ``path``.
+
+    Raises:
+        AttnctlError: it cannot be written.
+    """
+    try:
         make_folder(path.parent)
-        try:
-            with temporary.open("xb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        _sync_folder(path.parent)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise cannot_write(path, error) from error
 

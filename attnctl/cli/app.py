@@ -171,17 +171,6 @@ def unexpected(error: Exception) -> int:
     return BUG
 
 
-def open_streams() -> None:
-    """Standard streams that the caller has closed (``>&-``) take and give nothing.
-
-    Left closed, their numbers would go to the next files that are opened, and messages into those.
-    """
-    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY)):
-        if getattr(sys, name) is None:
-            number = os.open(os.devnull, flags)  # the lowest number that is free
-            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
-
-
 def _open_closed_streams() -> None:
     """Streams that the caller has closed lead nowhere; a file opened later must not get their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -196,7 +185,6 @@ def _open_closed_streams() -> None:
 def main() -> Never:
     """The ``attnctl`` executable."""
     _open_closed_streams()
-    open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may hold what the terminal cannot show
     code = run()

@@ -63,7 +63,7 @@ def gate(  # noqa: PLR0917 - the command's options
         typer.Option(metavar="FILE", help="Append a Markdown table. On GitHub it goes to the job's page by itself."),
     ] = None,
 ) -> ExitCode:
-    from attnctl.files import write_atomic  # noqa: PLC0415 - a wrong command line costs no pydantic
+    from attnctl.files import append, write_atomic  # noqa: PLC0415 - a wrong command line costs no pydantic
     from attnctl.gate.run import GateOptions, Measure, overall, run  # noqa: PLC0415
     from attnctl.profile.load import profile_paths  # noqa: PLC0415
     from attnctl.report import _gate as report  # noqa: PLC0415
@@ -82,8 +82,7 @@ def gate(  # noqa: PLR0917 - the command's options
         write_atomic(junit, report.junit(gated))
     where = summary or os.environ.get(SUMMARY_VARIABLE)
     if where:
-        with Path(where).open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in report.markdown(gated))
+        append(Path(where), "".join(f"{line}\n" for line in report.markdown(gated)))
     code = overall(gated)
     say(f"gate: {report.WORDS[code]}")
     return code
