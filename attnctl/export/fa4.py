@@ -10,6 +10,7 @@ from attnctl.export._code import call, heading, table
 from attnctl.profile.decision import Decision
 from attnctl_kernels.contract import Config
 from attnctl_kernels.fa4.backward import NAMES
+from attnctl_kernels.fa4.mask_form import is_native, native_arguments
 
 FAMILIES = ("fa4",)
 SUFFIX = ".py"
@@ -19,7 +20,7 @@ def attention(q, k, v, *, mask_mod=None, aux_tensors=None, block_lists=None, **m
     """Tensors are (batch, seqlen, heads, head_dim). Returns what flash-attn-4 returns: out, lse, and two more.
 
     ``mask_mod`` and ``block_lists`` say who sees whom: block_lists is (mask_block_cnt, mask_block_idx, full_block_cnt,
-    full_block_idx) of int32, built with blocks of SPARSE_BLOCK.
+    full_block_idx) of int32, built with blocks of SPARSE_BLOCK. Where that is None, FORWARD says it all.
     """
     lengths = q.shape[1], k.shape[1]
     blocks = None
@@ -89,7 +90,7 @@ def render(export: Export) -> str:
         lines += ["from flash_attn.cute.interface import _flash_attn_fwd  # the public functions take no tile"]
     lines += ["", f"SOFTMAX_SCALE = {export.first.task.problem.softmax_scale!r}  # None: 1 / sqrt(head_dim)"]
     if forward:
-        lines += table("FORWARD", [(each, repr(_arguments(each.candidate.config))) for each in forward])
+        lines += table("FORWARD", [(each, repr(_arguments(each))) for each in forward])
         lines += [*_blocks("SPARSE_BLOCK", forward), "", *_CALL.splitlines()]
     if chooses:
         lines += ["", *table("BACKWARD", [(each, _chosen(each.candidate.config)) for each in backward])]
@@ -108,6 +109,9 @@ def _chosen(config: Config) -> str:
     return call("interface.BwdConfig", {_BLOCK_SIZES.get(name, name): config[name] for name in NAMES})
 
 
-def _arguments(config: Config) -> dict[str, object]:
+def _arguments(decision: Decision) -> dict[str, object]:
+    config = decision.candidate.config
     tile = tuple(config[name] for name in _TILE)
-    return {"tile_mn": tile, **{name: config[name] for name in _SWITCHES if config.get(name) is not None}}
+    switches = {name: config[name] for name in _SWITCHES if config.get(name) is not None}
+    mask = native_arguments(decision.task.problem) if is_native(config) else {}
+    return {"tile_mn": tile, **switches, **mask}

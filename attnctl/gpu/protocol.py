@@ -148,6 +148,7 @@ class Result(Frozen):
     timing: Timing | None = None
     check: Check | None = None
     compiled: Compiled | None = None
+    lists_us: float | None = None  # building the block lists, to the device; None: the kernel reads none
     seconds: dict[str, float] = {}  # wall time per phase
     poisoned: bool = False  # sticky device error: this worker must be replaced
     span: Span | None = None  # set by the worker that answered; None: it was lost

@@ -44,5 +44,6 @@ def default_candidate(case: Case, sparse_block: SparseBlock | None) -> Candidate
 
 def profile_candidate(case: Case) -> Candidate:
     """The profile's own config, completed by the kernel's default."""
-    config = get_family(case.family).of_pass(case.config, case.pass_name)
+    family = get_family(case.family)
+    config = family.canonical(family.of_pass(case.config, case.pass_name), case.pass_name)
     return Candidate(config=config, sparse_block=case.sparse_block)

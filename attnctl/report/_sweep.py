@@ -136,11 +136,14 @@ def _tried(result: TaskResult) -> Iterator[str]:
     given_up = sum(bool(each.result.timing and each.result.timing.gave_up) for each in result.outcomes)
     rest = f", {given_up} more given up as clearly slower" if given_up else ""
     yield f"fastest of {len(ranking)} that ran and were right{rest}:"
-    table = [["", *names, "median us", "p20", "p80", "TFLOP/s", "finals", ""]]
+    table = [["", *names, "median us", "p20", "p80", "TFLOP/s", "lists us", "finals", ""]]
     table += [
         [_label(result.space, each.candidate), *row, *_numbers(result, each)]
         for each, row in zip(shown, rows, strict=True)
     ]
+    if not any(each.result.lists_us for each in shown):
+        lists = table[0].index("lists us")
+        table = [[*row[:lists], *row[lists + 1 :]] for row in table]
     yield from _aligned(table)
 
 
@@ -153,7 +156,8 @@ def _numbers(result: TaskResult, record: OutcomeRecord) -> list[str]:
     ratio = f"{comparison.ratio:.3f}" if comparison and name != result.baseline else ""
     word = "winner" if record.candidate == result.winner else str(comparison.verdict) if ratio and comparison else ""
     times = [f"{each:.1f}" for each in (timing.median_us, timing.p20_us, timing.p80_us)]
-    return [*times, tflops, ratio or ("1" if name == result.baseline else ""), word or record.note]
+    lists = f"{record.result.lists_us:.0f}" if record.result.lists_us else ""
+    return [*times, tflops, lists, ratio or ("1" if name == result.baseline else ""), word or record.note]
 
 
 def _costs(result: TaskResult) -> str:

@@ -90,6 +90,7 @@ def _ranked(record: OutcomeRecord) -> dict[str, Any]:
         "p20_us": timing.p20_us,
         "p80_us": timing.p80_us,
         "samples": timing.count,
+        "lists_us": record.result.lists_us,
         "note": record.note,
     }
 

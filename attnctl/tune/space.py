@@ -128,7 +128,7 @@ def _product(
     values.pop(_BLOCK, None)
     own = family.of_pass(case.config, case.pass_name)
     for chosen in itertools.product(*values.values()):
-        config = {**own, **dict(zip(values, chosen, strict=True))}
+        config = family.canonical({**own, **dict(zip(values, chosen, strict=True))}, case.pass_name)
         for block in blocks:
             its_block = block or family.sparse_block(case.problem, case.pass_name, config)
             yield Candidate(config=config, sparse_block=its_block)

@@ -13,7 +13,7 @@ from attnctl.worker import failures
 from attnctl.worker.check import Checker
 from attnctl.worker.probes import Probes
 from attnctl.worker.setup import Setup
-from attnctl.worker.timing import screen
+from attnctl.worker.timing import host_us, screen
 from attnctl_kernels.contract import Call, Candidate, Family, Launcher, Outcome
 
 Announce = Callable[..., None]  # (phase, subject=None)
@@ -80,9 +80,11 @@ class Attempt:
                 between=checker.watch if setup.cache == "cold" else None,  # watching evicts what warm runs rely on
             )
             checker.check_watched()
+            build_lists = getattr(call, "build_lists", None)
+            lists_us = host_us(setup.device, build_lists) if build_lists else None
             if request.probes:
                 check = check.model_copy(update={"warnings": self._warnings(candidate, timing.median_us)})
-        return Result(outcome=Outcome.OK, timing=timing, check=check, seconds=self._seconds)
+        return Result(outcome=Outcome.OK, timing=timing, check=check, lists_us=lists_us, seconds=self._seconds)
 
     def _warnings(self, candidate: Candidate, median_us: float) -> tuple[str, ...]:
         """Whether the kernel is faster for what it may skip. Only times are compared, so any inputs will do."""

@@ -18,6 +18,8 @@ _KERNEL_TIME_S = 0.1
 _WALL_TIME_S = 1.0
 _BATCH_TIME_S = 0.02
 _BATCH_CALLS = 32
+_HOST_RUNS = 5
+_HOST_BUDGET_S = 0.05
 
 
 def screen(
@@ -48,6 +50,19 @@ def screen(
     while not _enough(samples, max_samples, late=time.monotonic() >= end):
         samples += device.sample_us([run] * min(batch, max_samples - len(samples)), cache, between)
     return _timing(samples, cache)
+
+
+def host_us(device: Device, work: Run) -> float:
+    """Wall time of work that the host begins, until the device has done its part: median of a few runs."""
+    samples: list[float] = []
+    end = time.monotonic() + _HOST_BUDGET_S
+    while len(samples) < _HOST_RUNS and (not samples or time.monotonic() < end):
+        device.synchronize()
+        begun = time.perf_counter()
+        work()
+        device.synchronize()
+        samples.append((time.perf_counter() - begun) * 1e6)
+    return statistics.median(samples)
 
 
 def _enough(samples: Sequence[float], max_samples: int, *, late: bool) -> bool:

@@ -266,6 +266,10 @@ class Family(ABC):
         """What of a profile's ``config`` one pass goes by, under the names that the space has for it."""
         return dict(config)
 
+    def canonical(self, config: Config, pass_name: PassName) -> dict[str, Scalar]:
+        """``config`` without what holds anyway, so that two ways to write one config make one candidate."""
+        return dict(config)
+
     def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
         """The sparse block that ``config`` runs at when the profile leaves it out; None: not block sparse."""
         return None
@@ -356,7 +360,11 @@ class Inputs:
 
 
 class Call(Protocol):
-    """A compiled kernel bound to inputs and to output buffers of its own."""
+    """A compiled kernel bound to inputs and to output buffers of its own.
+
+    Where the kernel reads block lists, ``build_lists``, if there is one, makes them anew from the mask, as a program
+    does whenever its mask changes. It is timed beside the kernel, and the kernel goes on reading the first ones.
+    """
 
     def run(self) -> None:
         """Launch once. Asynchronous on a GPU. Allocates nothing that the kernel itself does not need."""

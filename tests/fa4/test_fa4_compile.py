@@ -36,6 +36,34 @@ def compiled(cache):
     return dict(zip(COMPILED, in_a_process("compile", work, cache, **NO_GPU), strict=True))
 
 
+FORMS = {  # name: mask, and what is added to the config
+    "causal, native": ("causal", {"mask_form": "native"}),
+    "window, native": ("window", {"mask_form": "native"}),
+    "window, native, not packed": ("window", {"mask_form": "native", "pack_gqa": False}),
+    "causal, two tiles per block": ("causal", {"subtile_factor": 2}),
+    "documents, two tiles per block, not packed": ("documents", {"subtile_factor": 2, "pack_gqa": False}),
+}
+
+
+@pytest.fixture(scope="module")
+def forms(cache):
+    """Other ways to say a mask: heads are grouped where packing is a question."""
+    work = []
+    for name, config in FORMS.values():
+        problem = make_problem(500, heads_kv=1 if "pack_gqa" in config else None, head_dim=16, mask=MASKS[name])
+        assert not errors(make_case(problem, **SMALL, **config))
+        work.append(make_work(problem, **SMALL, **config))
+    return dict(zip(FORMS, in_a_process("compile", work, cache, **NO_GPU), strict=True))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_form_compiles_to_a_kernel_of_its_own(forms, compiled, name):
+    assert forms[name]["error"] is None
+    assert forms[name]["binary"].endswith("-None" if "native" in name else "-(128, 16)")
+    assert forms[name]["binary"] not in {each["binary"] for each in compiled.values()}
+    assert len({each["binary"] for each in forms.values()}) == len(forms)
+
+
 @pytest.mark.parametrize("name", COMPILED)
 def test_mask_compiles(compiled, name):
     result = compiled[name]

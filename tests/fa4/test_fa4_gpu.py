@@ -1,5 +1,7 @@
 """The real kernel on a real Hopper GPU, against the reference."""
 
+import itertools
+
 import pytest
 from fa4_cases import MASKS, compile_ahead, in_a_process, make_problem, make_work, objects
 
@@ -54,6 +56,19 @@ def right_cases():
     for name in ("causal", "documents"):
         problem = make_problem(500, heads=8, heads_kv=2, mask=MASKS[name])
         yield f"{name}, 8 heads on 2, not packed", problem, {"pack_gqa": False}
+    for seqlen_q, name in itertools.product((300, 500, 777), ("causal", "window")):
+        problem = make_problem(seqlen_q, 500, heads=2, head_dim=64, mask=MASKS[name], batch_size=2)
+        yield f"{name}, native, {seqlen_q} on 500", problem, {**SMALL, "mask_form": "native"}
+    for head_dim, tile_m, tile_n in ((64, 192, 128), (128, 128, 128), (128, 128, 176), (256, 128, 64)):
+        problem = make_problem(1500, heads=8, heads_kv=2, head_dim=head_dim, mask=WINDOW, batch_size=2)
+        tile = {"tile_m": tile_m, "tile_n": tile_n, "mask_form": "native"}
+        yield f"window, native, head_dim {head_dim}, {tile_n} keys", problem, tile
+        if tile_n == 128:
+            yield f"window, native, head_dim {head_dim}, not packed", problem, {**tile, "pack_gqa": False}
+    for mask in (HISTORY, WINDOW, DOCUMENTS):
+        problem = make_problem(1500, heads=8, heads_kv=2, mask=mask)
+        yield f"{mask.pattern}, two tiles per block", problem, {"subtile_factor": 2}
+        yield f"{mask.pattern}, two tiles per block, not packed", problem, {"subtile_factor": 2, "pack_gqa": False}
     yield "head_dim 192 and 128", make_problem(1000, heads=2, head_dim=192, head_dim_v=128, mask=WINDOW), {}
     yield "float16", make_problem(500, heads=2, dtype="float16", mask=MASKS["causal"]), {}
     yield "softmax_scale", make_problem(500, heads=2, mask=MASKS["causal"], softmax_scale=0.25), {}

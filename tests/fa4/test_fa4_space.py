@@ -3,16 +3,28 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from fa4_cases import errors, make_case, make_problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from attnctl.errors import UsageError
 from attnctl.tune.space import build
+from attnctl_kernels import masks
 from attnctl_kernels.contract import Mask
+from attnctl_kernels.fa4.mask_form import native_arguments
 from attnctl_kernels.fa4.spec import FAMILY
 
 RANKER = Mask(pattern="history_candidate", history_len=6144)
+
+
+def window_of(length):
+    return Mask(pattern="sliding_window", window=length)
+
+
+WINDOW = window_of(1024)
 
 
 def candidates(problem):
@@ -146,6 +158,69 @@ def test_grouped_heads_may_be_searched_packed_and_apart():
     short = make_problem(100, heads=16, heads_kv=4)
     assert FAMILY.grid(make_case(short, pack_gqa=False)) == 16
     assert FAMILY.grid(make_case(short)) == 4 * 4  # 400 rows are four tiles of 128
+
+
+def test_windows_and_causality_are_searched_in_both_forms():
+    """A mask as blocks is the candidate that recorded sweeps hold: without a word about its form."""
+    for mask in (WINDOW, Mask(pattern="causal")):
+        space = build(make_case(make_problem(8192, mask=mask)))
+        forms = {each.config.get("mask_form"): each for each in space.candidates}
+        assert forms.keys() == {None, "native"}
+        assert forms["native"].sparse_block is None
+        assert space.size == 2 * 108
+        native = case_of(space.case.problem, {**forms["native"].config, "tile_m": 128})
+        assert FAMILY.grid(native) == 4 * 8192 // 128
+    assert "mask_form" not in FAMILY.space(make_problem(8192, mask=RANKER), "forward", "sm_90")
+
+
+def test_what_a_config_says_anyway_is_no_other_candidate():
+    case = make_case(make_problem(8192, mask=WINDOW))
+    said = build(case, search={"forward": {"mask_form": ("blocks",), "subtile_factor": (1,)}})
+    assert {each.key for each in said.candidates} == {
+        each.key for each in build(case).candidates if "mask_form" not in each.config
+    }
+    own = make_case(make_problem(8192, mask=WINDOW), mask_form="blocks", subtile_factor=1)
+    assert build(own).incumbent == said.default
+
+
+def test_query_blocks_of_several_tiles_are_searched_where_a_profile_asks():
+    case = make_case(make_problem(8192, mask=RANKER))
+    space = build(case, search={"forward": {"subtile_factor": (1, 2, 4)}})
+    assert space.size == 3 * 108
+    for each in space.candidates:
+        factor = each.config.get("subtile_factor", 1)
+        assert each.sparse_block == (each.config["tile_m"] * factor, each.config["tile_n"])
+    fixed = build(case, sparse_block=(256, 128), search={"forward": {"subtile_factor": (2, 4)}})
+    tiles = {(each.config["tile_m"], each.config.get("subtile_factor")) for each in fixed.candidates}
+    assert tiles == {(128, 2), (64, 4), (128, None)}  # the last is the kernel's own choice, fitted to the block
+
+
+def test_coarser_blocks_are_predicted_to_take_longer():
+    problem = make_problem(8192, mask=Mask(pattern="sliding_window", window=1000))
+    costs = [FAMILY.predicted_cost(make_case(problem, subtile_factor=factor)) for factor in (1, 2, 4)]
+    assert costs == sorted(costs)
+    assert costs[-1] > costs[0]
+
+
+def test_native_form_has_no_blocks():
+    case = make_case(make_problem(8192, mask=WINDOW))
+    space = build(case, sparse_block=(128, 128))
+    assert not any("mask_form" in each.config for each in space.candidates)
+    assert sum(drop.rule.code == "FA4-S024" for drop in space.drops) == 4  # at the tiles that the block allows
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.integers(1, 60), st.integers(1, 60), st.one_of(st.just(Mask(pattern="causal")), st.integers(1, 70).map(window_of))
+)
+def test_native_arguments_say_the_mask(queries, keys, mask):
+    """flash-attn-4's own definition: ``seqlen_k - seqlen_q`` is added to a row, and both bounds are inclusive."""
+    arguments = native_arguments(make_problem(queries, keys, mask=mask))
+    distance = np.arange(keys) - (np.arange(queries)[:, None] + keys - queries)
+    seen = distance <= (0 if arguments.get("causal") else arguments["window_size_right"])
+    if "window_size_left" in arguments:
+        seen &= distance >= -arguments["window_size_left"]
+    np.testing.assert_array_equal(seen, masks.visible(mask, *np.ogrid[:queries, :keys], queries, keys))
 
 
 def test_ragged_batches_are_not_ignored():

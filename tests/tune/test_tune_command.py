@@ -48,6 +48,9 @@ def test_a_whole_run(tuned):
     assert lines[0] == f"causal-b1-s128-h1-d16-float32 forward on {cpu_name()}"
     assert lines[1] == "6 in the space, 0 dropped by rules, 6 tried"
     assert f"written: tuned/{cpu_name()}/p.yaml" in lines
+    assert any("median us" in line and "lists us" in line for line in lines)
+    (path,) = journals(folder)
+    assert all(each.result.lists_us > 0 for each in read_journal(path).outcomes.values())
     assert "6 to measure" in err
     assert "finals: process 3 of 3" in err
     assert "Traceback" not in out + err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnctl.worker.devices import open_device
 from attnctl.worker.finals import order_of_cycle
-from attnctl.worker.timing import screen
+from attnctl.worker.timing import host_us, screen
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,12 @@ def test_each_launch_is_followed_by_what_is_between(cpu, cache):
     samples = cpu.sample_us([lambda: seen.append("run")] * 3, cache, lambda: seen.append("between"))
     assert len(samples) == 3
     assert seen == ["run", "between"] * 3
+
+
+def test_work_of_the_host_is_repeated_within_its_budget(cpu):
+    slow, quick = Kernel(0.06), Kernel(0.001)
+    assert host_us(cpu, slow) >= 60_000
+    assert (slow.launches, host_us(cpu, quick) >= 1_000, quick.launches) == (1, True, 5)
 
 
 def test_percentiles_of_known_samples(cpu, monkeypatch):

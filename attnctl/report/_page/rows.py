@@ -34,6 +34,7 @@ class Row:
     p20_us: float | None = None
     p80_us: float | None = None
     samples: int = 0
+    lists_us: float | None = None  # building the block lists
     ratio: float | None = None
     tflops: float | None = None
     finals: Comparison | None = None
@@ -89,6 +90,7 @@ def _tried(sweep: Recalled, record: OutcomeRecord, best_us: float | None) -> Row
         p20_us=timing.p20_us if timing else None,
         p80_us=timing.p80_us if timing else None,
         samples=timing.count if timing else 0,
+        lists_us=result.lists_us,
         ratio=timing.median_us / best_us if timing and best_us else None,
         tflops=prepared.flop / timing.median_us / 1e6 if timing and prepared and prepared.flop else None,
         finals=decision.vs_incumbent.get(label) if decision else None,
@@ -116,6 +118,7 @@ _COLUMNS = (
     "median_us", "p20_us", "p80_us", "samples", "ratio_to_fastest", "tflops",
     "finals_ratio", "finals_low", "finals_high", "finals_verdict",
     "compile_s", "measure_s", "registers", "local_bytes", "executed_flop", "waste", "reason",
+    "lists_us",
 )
 # fmt: on
 
@@ -138,3 +141,4 @@ def _cells(sweep: Recalled, row: Row) -> Iterator[object]:
     yield from (row.ratio, row.tflops)
     yield from (finals.ratio, finals.low, finals.high, str(finals.verdict)) if finals else ("", "", "", "")
     yield from (row.compile_s, row.measure_s, row.registers, row.local_bytes, row.executed_flop, row.waste, row.reason)
+    yield row.lists_us

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +79,8 @@ class _BlocksCall:
         problem = task.problem
         self._inputs = inputs
         self._outputs = outputs
-        self._tiles = Tiles(task, candidate, inputs.q.device)
+        self.build_lists = partial(Tiles, task, candidate, inputs.q.device)
+        self._tiles = self.build_lists()
         self._num_heads_kv = problem.num_heads_kv
         self._group = problem.num_heads_q // problem.num_heads_kv
         self._scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)

@@ -10,7 +10,7 @@ from typing import Any
 
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case
-from attnctl_kernels.fa4 import tiles
+from attnctl_kernels.fa4 import mask_form, tiles
 
 MOST_AUTO_SPLITS = 128
 USUAL_SMS = 148  # where the arch does not say: parts differ
@@ -73,7 +73,7 @@ class Call:
 
     @property
     def sparse(self) -> bool:
-        return tiles.is_sparse(self.case.problem)
+        return mask_form.uses_lists(self.case.problem, self.case.config)
 
     @property
     def masked(self) -> bool:
@@ -85,15 +85,22 @@ class Call:
         """As ``_resolve_causal_local_window``."""
         if self.masked:
             return False, False
-        left, right = self.get("window_left"), self.get("window_right")
-        if left is not None and right is not None and left < 0 and right < 0:
-            left = right = None
-        if self.get("causal"):
-            right = 0
+        left, right = self.window
         if left is None and right is None:
             return False, False
         causal: bool = left is None and right == 0
         return causal, not causal
+
+    @property
+    def window(self) -> tuple[int | None, int | None]:
+        """Keys before and after a query that it sees; None: all. From the mask's own form, or as the profile states."""
+        mask = self.case.problem.mask
+        if mask_form.is_native(self.case.config) and mask.pattern in mask_form.FORMS_OF_ITS_OWN:
+            return (None if mask.pattern == "causal" else (mask.window or 1) - 1), 0
+        left, right = self.get("window_left"), self.get("window_right")
+        if left is not None and right is not None and left < 0 and right < 0:
+            left = right = None
+        return left, 0 if self.get("causal") else right
 
     @property
     def pack_gqa(self) -> bool:
@@ -148,7 +155,7 @@ class Call:
         keys = self.case.problem.seqlen_k
         if not self.causal_and_local[1]:
             return keys
-        left, right = self.get("window_left"), 0 if self.get("causal") else self.get("window_right")
+        left, right = self.window
         return max(
             0, min(keys, (keys if left is None else left) + (keys if right is None else right) + 1 + self.tile_m)
         )

@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
-from attnctl_kernels.contract import PassName
+from attnctl_kernels.contract import PassName, Scalar
 from attnctl_kernels.fa4.backward import NAMES
+from attnctl_kernels.fa4.mask_form import BLOCKS
 
 LAUNCHED: dict[PassName, frozenset[str]] = {
-    "forward": frozenset({"tile_m", "tile_n", "mma_pv_is_rs", "intra_wg_overlap", "pack_gqa"}),
+    "forward": frozenset(
+        {"tile_m", "tile_n", "mma_pv_is_rs", "intra_wg_overlap", "pack_gqa", "mask_form", "subtile_factor"}
+    ),
     "backward": frozenset({*NAMES, "subtile_factor"}),
 }
+# What holds where a config does not say it: attnctl's own parameters, which flash-attn-4 has no argument for.
+IMPLIED: dict[PassName, dict[str, Scalar]] = {"forward": {"mask_form": BLOCKS, "subtile_factor": 1}, "backward": {}}
 
 
 class Shared(BaseModel):
@@ -46,6 +53,8 @@ class ForwardConfig(Shared):
     tile_n: int | None = None
     mma_pv_is_rs: bool | None = None
     intra_wg_overlap: bool | None = None
+    mask_form: Literal["blocks", "native"] | None = None  # native: the kernel's own causal flag or window
+    subtile_factor: int | None = None  # query tiles per sparse block
     q_stage: int | None = None
     num_splits: int | None = None  # below 1: the kernel chooses
     seqlen_k_per_split: int | None = None

@@ -7,6 +7,7 @@ from functools import lru_cache
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Config, Problem, SparseBlock
 from attnctl_kernels.fa4 import resources
+from attnctl_kernels.fa4.mask_form import is_native
 from attnctl_kernels.fa4.tiles import padded
 
 # Per SM and cycle: operations of the tensor cores, exponentials, bytes from L2. Orders of magnitude of an H100.
@@ -14,6 +15,7 @@ TENSOR_OPS = 4096
 EXPONENTIALS = 16
 L2_BYTES = 40
 MASK_CYCLES = 2  # per element of a partial block, spread over the threads of an SM: predicate and select
+NATIVE_MASK_CYCLES = 0.5  # causality and windows compare a column with two numbers that each row has once
 VISIT_CYCLES = 100  # barriers, and row maxima across threads, whatever the tile
 TILE_CYCLES = 1500  # prologue and epilogue of a query tile
 EXPOSED = {1: 1.0, 2: 0.35, 3: 0.3}  # share of the softmax that is not hidden, by MMA warp groups taking turns
@@ -34,7 +36,7 @@ def predicted_cost(problem: Problem, config: Config, sparse_block: SparseBlock |
     per_visit = max(products, traffic) + softmax + stored + VISIT_CYCLES
     over = resources.accumulator_registers(problem, config) / resources.REGISTER_CAP[groups]
     per_visit *= max(1.0, over) ** 2
-    per_mask = elements * MASK_CYCLES / 128 / groups
+    per_mask = elements * (NATIVE_MASK_CYCLES if is_native(config) else MASK_CYCLES) / 128 / groups
     tiles = -(-problem.seqlen_q // tile_m)
     cycles = visits * per_visit + masked * per_mask + tiles * TILE_CYCLES
     return cycles / tiles * wave_count(tiles * problem.batch_size * problem.num_heads_q)

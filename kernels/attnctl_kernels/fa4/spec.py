@@ -19,9 +19,9 @@ from attnctl_kernels.contract import (
     SparseBlock,
     join_words,
 )
-from attnctl_kernels.fa4 import backward, backward_cost, cost, models, tiles
+from attnctl_kernels.fa4 import backward, backward_cost, cost, mask_form, models, tiles
 from attnctl_kernels.fa4.call import Call, ceil_div
-from attnctl_kernels.fa4.config import LAUNCHED, BackwardConfig, ForwardConfig
+from attnctl_kernels.fa4.config import IMPLIED, LAUNCHED, BackwardConfig, ForwardConfig
 from attnctl_kernels.fa4.target import TARGETS
 
 VERSION = "4.0.0b36"
@@ -73,9 +73,13 @@ class Fa4(Family):
             return {"tile_m": forward.tile_m, "tile_n": forward.tile_n}
         return {name: getattr(forward, name) for name in forward.__slots__}  # asdict copies deeply, ten thousand times
 
+    def canonical(self, config: Config, pass_name: PassName) -> dict[str, Scalar]:
+        implied = IMPLIED[pass_name]
+        return {name: value for name, value in config.items() if name not in implied or value != implied[name]}
+
     def sparse_block(self, problem: Problem, pass_name: PassName, config: Config) -> SparseBlock | None:
         block = int(config["tile_m"]) * int(config.get("subtile_factor", 1)), int(config["tile_n"])
-        return block if tiles.is_sparse(problem) and min(block) > 0 else None
+        return block if mask_form.uses_lists(problem, config) and min(block) > 0 else None
 
     def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
         """On sm_90. The backward kernels of other arches take what they take."""
@@ -83,12 +87,15 @@ class Fa4(Family):
             return {}
         if pass_name == "backward":  # noqa: S105 - not a password
             return backward.sm90_space(problem)
-        return {
+        space: dict[str, Sequence[Any]] = {
             "tile_m": tiles.SM90_TILES_M,
             "tile_n": tuple(range(64, 193, tiles.GRANULE)),
             "mma_pv_is_rs": (True, False),
             "intra_wg_overlap": (True, False),
         }
+        if problem.mask.pattern in mask_form.FORMS_OF_ITS_OWN:
+            space["mask_form"] = (mask_form.BLOCKS, mask_form.NATIVE)
+        return space
 
     def resources(self, case: Case) -> tuple[Resource, ...]:
         """By arch and pass; empty for tiles that make no kernel."""

@@ -1,7 +1,7 @@
 """Compile flash-attn-4's kernels, and call them on sm_90. Worker processes only.
 
-Every pattern but ``dense`` runs as an element predicate plus block lists, also where the kernel has a native form
-(``causal``, a window): a candidate then means the same for every mask.
+Every pattern but ``dense`` runs as an element predicate plus block lists, unless the candidate asks for the form that
+the kernel itself has (``causal``, a window).
 """
 
 from __future__ import annotations

@@ -13,30 +13,35 @@ import torch
 from attnctl_kernels import masks
 from attnctl_kernels.contract import Candidate, Inputs, Problem, Task
 from attnctl_kernels.fa4 import predicates
+from attnctl_kernels.fa4.mask_form import native_arguments, uses_lists
 
 
 def mask_arguments(task: Task, candidate: Candidate, device: torch.device) -> dict[str, Any]:
-    """The mask as flash-attn-4 takes it: element predicate, its tables, and the lists of full and partial blocks.
-
-    Forward walks the key blocks of each query block, backward the query blocks of each key block.
-    """
+    """The mask as flash-attn-4 takes it: its own form, or element predicate, tables and block lists."""
     problem = task.problem
+    if not uses_lists(problem, candidate.config):
+        return native_arguments(problem)
     predicate = predicates.predicate(problem)
-    if predicate is None:
-        return {}
+    assert predicate is not None, problem.mask.pattern
+    return {
+        "mask_mod": _mask_mod(problem, predicate),
+        "block_sparse_tensors": block_lists(task, candidate, device),
+        "aux_tensors": [_upload(masks.np.asarray(table, dtype="int32"), device) for table in predicate.tables] or None,
+    }
+
+
+def block_lists(task: Task, candidate: Candidate, device: torch.device) -> Any:
+    """The lists of full and partial blocks. Forward lists key blocks by query block, backward the other way."""
     from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch  # noqa: PLC0415 - after interface() has set the environment
 
+    problem = task.problem
     block = candidate.sparse_block or (int(candidate.config["tile_m"]), int(candidate.config["tile_n"]))
     classes = masks.classify(problem.mask, problem.seqlen_q, problem.seqlen_k, *block)
     backward = task.pass_name == "backward"  # noqa: S105 - not a password
     lists = masks.block_lists(masks.transpose(classes) if backward else classes)
     # One mask for all batches and heads: the leading dimensions of length 1 are broadcast.
     tensors = [_upload(array[None, None], device) for array in lists]
-    return {
-        "mask_mod": _mask_mod(problem, predicate),
-        "block_sparse_tensors": BlockSparseTensorsTorch(*tensors, block_size=block),
-        "aux_tensors": [_upload(masks.np.asarray(table, dtype="int32"), device) for table in predicate.tables] or None,
-    }
+    return BlockSparseTensorsTorch(*tensors, block_size=block)
 
 
 def _mask_mod(problem: Problem, predicate: predicates.Predicate) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,10 @@ import torch
 from attnctl_kernels.contract import Candidate, CompileError, Inputs, OutOfResources, Task
 from attnctl_kernels.fa4.backward import Sm90Backward
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
-from attnctl_kernels.fa4.launch.arguments import empty_lse, mask_arguments
+from attnctl_kernels.fa4.launch.arguments import block_lists, empty_lse, mask_arguments
 from attnctl_kernels.fa4.launch.entry import interface
 from attnctl_kernels.fa4.launch.recording import Launch, Recorder, answering, recording
+from attnctl_kernels.fa4.mask_form import uses_lists
 
 
 class KernelCall:
@@ -28,6 +30,7 @@ class KernelCall:
         outputs: by name.
         sums: buffers that kernels add to, and that must hold zeros before the first of them runs.
         scratch: buffers that hold anything at all when the first kernel runs.
+        build_lists: makes the block lists anew; None where the kernel reads none.
     """
 
     def __init__(
@@ -36,7 +39,9 @@ class KernelCall:
         outputs: Mapping[str, torch.Tensor],
         sums: Sequence[torch.Tensor] = (),
         scratch: Sequence[torch.Tensor] = (),
+        build_lists: Callable[[], Any] | None = None,
     ) -> None:
+        self.build_lists = build_lists
         self._launches = [(each.kernel(), each.arguments) for each in launches]
         self._outputs = outputs
         self._sums = sums
@@ -67,6 +72,7 @@ class Recorded:
 
     recorders: tuple[Recorder, ...]
     outputs: Mapping[str, torch.Tensor]
+    build_lists: Callable[[], Any] | None
 
     @property
     def launches(self) -> list[Launch]:
@@ -78,12 +84,12 @@ class Recorded:
 
     def call(self) -> KernelCall:
         if len(self.recorders) == 1:
-            return KernelCall(self.launches, self.outputs)
+            return KernelCall(self.launches, self.outputs, build_lists=self.build_lists)
         (main,) = (each for each in self.launches if each.cache is self.recorders[0].cache)
         # lse_log2, dpsum, dq_accum, which the preprocessing writes; dk and dv, or sums of them over a group.
         scratch, gradients = main.arguments[4:7], main.arguments[7:9]
         sums = [each for each in gradients if each.dtype == torch.float32]
-        return KernelCall(self.launches, self.outputs, sums, scratch)
+        return KernelCall(self.launches, self.outputs, sums, scratch, self.build_lists)
 
 
 def record(task: Task, candidate: Candidate, inputs: Inputs) -> Recorded:
@@ -113,7 +119,7 @@ def _forward(task: Task, candidate: Candidate, inputs: Inputs) -> Recorded:
     entry = module._flash_attn_fwd  # noqa: SLF001 - see interface()
     with recording([entry]) as recorders:
         _enter(entry, (inputs.q, inputs.k, inputs.v), arguments)
-    return Recorded(tuple(recorders), outputs)
+    return Recorded(tuple(recorders), outputs, _builder(task, candidate, device))
 
 
 def _backward(task: Task, candidate: Candidate, inputs: Inputs) -> Recorded:
@@ -140,7 +146,11 @@ def _backward(task: Task, candidate: Candidate, inputs: Inputs) -> Recorded:
         recorders = stand_ins.enter_context(recording([entry], more_key))
         others_recorders = stand_ins.enter_context(recording(others, (), recorders[0].launches))
         _enter(entry, tensors, arguments)
-    return Recorded((*recorders, *others_recorders), outputs)
+    return Recorded((*recorders, *others_recorders), outputs, _builder(task, candidate, inputs.q.device))
+
+
+def _builder(task: Task, candidate: Candidate, device: torch.device) -> Callable[[], Any] | None:
+    return partial(block_lists, task, candidate, device) if uses_lists(task.problem, candidate.config) else None
 
 
 def _enter(entry: Callable[..., Any], tensors: tuple[Any, ...], arguments: dict[str, Any]) -> None:

@@ -208,7 +208,7 @@ def block_size_ambiguous(case: Case) -> Iterator[Violation]:
     Fix: State `sparse_block`, and pass `block_size` with the arrays.
     """
     count = case.layout.num_blocks if case.layout else None
-    if count is None or "sparse_block" in case.given or not tiles.is_sparse(case.problem):
+    if count is None or "sparse_block" in case.given or not Call(case).sparse:
         return
     seqlen_q = case.problem.seqlen_q
     smallest, largest = -(-seqlen_q // count), seqlen_q if count == 1 else (seqlen_q - 1) // (count - 1)
