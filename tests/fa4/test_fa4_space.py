@@ -211,7 +211,9 @@ def test_native_form_has_no_blocks():
 
 @settings(deadline=None, max_examples=100)
 @given(
-    st.integers(1, 60), st.integers(1, 60), st.one_of(st.just(Mask(pattern="causal")), st.integers(1, 70).map(window_of))
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.one_of(st.just(Mask(pattern="causal")), st.integers(1, 70).map(window_of)),
 )
 def test_native_arguments_say_the_mask(queries, keys, mask):
     """flash-attn-4's own definition: ``seqlen_k - seqlen_q`` is added to a row, and both bounds are inclusive."""
