@@ -206,7 +206,7 @@ def test_native_form_has_no_blocks():
     case = make_case(make_problem(8192, mask=WINDOW))
     space = build(case, sparse_block=(128, 128))
     assert not any("mask_form" in each.config for each in space.candidates)
-    assert sum(drop.rule.code == "FA4-S024" for drop in space.drops) == 4  # at the tiles that the block allows
+    assert sum(drop.rule.code == "FA4-S024" for drop in space.drops) == 8  # at the tiles that the block allows
 
 
 @settings(deadline=None, max_examples=100)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from attnctl.errors import UsageError
 from attnctl.gpu.lane import Lanes
@@ -116,8 +117,20 @@ def _spaces(recorded: Recorded, loaded: Loaded | None) -> Iterator[Space]:
         fixed = loaded.profile.sparse_block_of(task.pass_name)
         yield build(case_for(loaded, task), sparse_block=fixed, search=loaded.profile.search, incumbent=incumbent)
         return
-    for fixed in (None, *_only_block(recorded)):
-        yield build(_case_of(task, fixed), sparse_block=fixed, incumbent=incumbent)
+    cases = [(fixed, _case_of(task, fixed)) for fixed in (None, *_only_block(recorded))]
+    for search in ({}, _without_later_parameters(recorded)):
+        for fixed, case in cases:
+            yield build(case, sparse_block=fixed, search=search, incumbent=incumbent)
+
+
+def _without_later_parameters(recorded: Recorded) -> dict[str, Any]:
+    """A search in which what no recorded candidate names has its first value: the family did not have it then."""
+    task = recorded.header.task
+    family = get_family(task.family)
+    named = {name for each in recorded.outcomes.values() for name in each.candidate.config}
+    space = family.space(task.problem, task.pass_name, task.arch)
+    later = {name: values[:1] for name, values in space.items() if name not in named and name != "sparse_block"}
+    return later if family.flat_config else {task.pass_name: later}
 
 
 def _space_of_what_was_tried(recorded: Recorded) -> Space:
