@@ -1,0 +1,189 @@
+"""The backward pass for sm_90a: dQ, dK and dV of history/candidate attention, in three kernels."""
+
+import math
+from typing import Any
+
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.utils import SmemAllocator, hopper_helpers
+
+from attnctl_kernels.ranker.backward_config import SCORE_BUFFERS
+from attnctl_kernels.ranker.config import REGISTERS, ROWS
+from attnctl_kernels.ranker.sm90 import backward_rows, tma, walk
+from attnctl_kernels.ranker.sm90.backward_consumer import consume
+from attnctl_kernels.ranker.sm90.backward_producer import load
+from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
+from attnctl_kernels.ranker.sm90.consumer import WARP_GROUP
+from attnctl_kernels.ranker.sm90.ring import Ring
+
+
+class Backward:
+    def __init__(self, traits: BackwardTraits) -> None:
+        self.traits = traits
+
+    @cute.jit
+    def __call__(
+        self,
+        mQ: cute.Tensor,  # (batch_size, seqlen, num_heads_q, head_dim)
+        mK: cute.Tensor,  # (batch_size, seqlen, num_heads_kv, head_dim)
+        mV: cute.Tensor,
+        mO: cute.Tensor,
+        mdO: cute.Tensor,
+        mLSE: cute.Tensor,  # (batch_size, num_heads_q, seqlen) float32
+        mdQ: cute.Tensor,
+        mdK: cute.Tensor,
+        mdV: cute.Tensor,
+        mSums: cute.Tensor,  # (batch_size, num_heads_q, tiles * tile_m, head_dim) float32: scratch
+        mStats: cute.Tensor,  # (batch_size, num_heads_q, tiles, 2 * tile_m) float32: scratch
+        mBounds: cute.Tensor,  # (batch_size, 4) int32
+        softmax_scale: Float32,
+        stream: cuda.CUstream,
+    ):
+        t = self.traits
+        batch_size, seqlen, num_heads_kv, _ = mK.shape
+        num_heads_q = mQ.shape[2]
+        mQ, mK, mV, mO, mdO, mdQ, mdK, mdV = (_aligned(x) for x in (mQ, mK, mV, mO, mdO, mdQ, mdK, mdV))
+        per_block = backward_rows.rows_per_block(t)
+        chunks = cute.ceil_div(seqlen + 2 * t.tile_m, per_block)  # as many rows as there are slots, too
+        self.prepare(mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, softmax_scale, chunks).launch(
+            grid=[chunks * num_heads_kv * batch_size, 1, 1], block=[backward_rows.THREADS, 1, 1], stream=stream
+        )
+
+        part_layout, scores_layout = tma.swizzled(t.dtype, t.part), tma.swizzled(t.dtype, (ROWS, ROWS))
+        loads, stores = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+
+        def atom(copy: Any, x: cute.Tensor) -> Any:
+            return cpasync.make_tiled_tma_atom(copy, tma.ending_anywhere(tma.rows_first(x), ROWS), part_layout, t.part)
+
+        (tma_q, gQ), (tma_do, gdO), (tma_k, gK), (tma_v, gV) = (atom(loads, x) for x in (mQ, mdO, mK, mV))
+        (tma_dk, gdK), (tma_dv, gdV) = (atom(stores, x) for x in (mdK, mdV))
+        k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
+        mma_s = _mma(t, k_major, k_major, (ROWS, ROWS))
+        mma_dkv = _mma(t, k_major, mn_major, t.part, warpgroup.OperandSource.RMEM)
+        mma_dq = _mma(t, mn_major, mn_major, (ROWS, ROWS))
+        self.main(
+            tma_q, gQ, tma_do, gdO, tma_k, gK, tma_v, gV, tma_dk, gdK, tma_dv, gdV, mSums, mStats, mBounds,
+            softmax_scale, Float32(softmax_scale * math.log2(math.e)), seqlen, num_heads_q // num_heads_kv,
+            num_heads_kv, batch_size, mma_s, mma_dkv, mma_dq, part_layout, scores_layout,
+        ).launch(
+            grid=[cute.ceil_div(seqlen, t.tile_n) * num_heads_kv * batch_size, 1, 1],
+            block=[WARP_GROUP * (t.warp_groups + 1), 1, 1],
+            stream=stream,
+            min_blocks_per_mp=1,
+        )  # fmt: skip
+
+        chunks = cute.ceil_div(seqlen, per_block)
+        self.finish(mSums, mdQ, mBounds, softmax_scale, chunks).launch(
+            grid=[chunks * num_heads_q * batch_size, 1, 1], block=[backward_rows.THREADS, 1, 1], stream=stream
+        )
+
+    @cute.kernel
+    def prepare(
+        self, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor,
+        mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor,
+        scale: Float32, num_chunks: Int32,
+    ):  # fmt: skip
+        backward_rows.prepare(
+            self.traits, mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, scale, num_chunks
+        )
+
+    @cute.kernel
+    def finish(self, mSums: cute.Tensor, mdQ: cute.Tensor, mBounds: cute.Tensor, scale: Float32, num_chunks: Int32):
+        backward_rows.finish(self.traits, mSums, mdQ, mBounds, scale, num_chunks)
+
+    @cute.kernel
+    def main(
+        self, tma_q: cute.CopyAtom, gQ: cute.Tensor, tma_do: cute.CopyAtom, gdO: cute.Tensor,
+        tma_k: cute.CopyAtom, gK: cute.Tensor, tma_v: cute.CopyAtom, gV: cute.Tensor,
+        tma_dk: cute.CopyAtom, gdK: cute.Tensor, tma_dv: cute.CopyAtom, gdV: cute.Tensor,
+        mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor, scale: Float32, scale_log2: Float32,
+        seqlen: Int32, group_size: Int32, num_heads_kv: Int32, batch_size: Int32,
+        mma_s: cute.TiledMma, mma_dkv: cute.TiledMma, mma_dq: cute.TiledMma,
+        part_layout: cute.ComposedLayout, scores_layout: cute.ComposedLayout,
+    ):  # fmt: skip
+        """A block of keys of one head, and all rows that see it."""
+        t = self.traits
+        warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        index, _, _ = cute.arch.block_idx()
+        first_key, head, batch = walk.key_block(t, index, num_heads_kv, batch_size, seqlen, mBounds)
+        # Past the last block of keys: the grid is as large as it would be with everything history.
+        if batch < batch_size:
+            clipped = walk.clip(walk.bounds_of(mBounds, batch), seqlen)
+            rows = walk.ranges(clipped)
+            block = first_key, head, batch
+            if warp_index == 0:
+                for each in (tma_q, tma_do, tma_k, tma_v, tma_dk, tma_dv):
+                    cpasync.prefetch_descriptor(each)
+
+            storage = SmemAllocator().allocate(self._storage())
+            barriers = storage.barriers.data_ptr()
+            kv_ring, ring = Ring(barriers, 1), Ring(barriers + 2, t.stages)
+            if warp_index == 0:
+                with cute.arch.elect_one():
+                    for each in (kv_ring, ring):
+                        each.init(4 * t.warp_groups)
+                cute.arch.mbarrier_init_fence()
+            cute.arch.sync_threads()
+
+            part_elements, square = ROWS * t.head_dim, ROWS * ROWS
+            keys = tma.stacked(part_layout, (t.warp_groups, part_elements))
+            steps = tma.stacked(part_layout, (t.row_parts, part_elements), (t.stages, t.row_parts * part_elements))
+            scores = tma.stacked(
+                scores_layout,
+                (t.warp_groups, square),
+                (t.row_parts, t.warp_groups * square),
+                (SCORE_BUFFERS, t.tile_n * t.tile_m),
+            )
+            sK, sV, sQ, sdO, sdS = (
+                x.get_tensor(layout.outer, swizzle=layout.inner)
+                for x, layout in (
+                    (storage.k, keys), (storage.v, keys), (storage.q, steps), (storage.do, steps), (storage.ds, scores),
+                )
+            )  # fmt: skip
+            sStats = storage.stats.get_tensor(cute.make_layout((2 * t.tile_m, t.stages)))
+
+            registers, producer_registers = REGISTERS[t.warp_groups]
+            if warp_index < 4:
+                cute.arch.setmaxregister_decrease(producer_registers)
+                if warp_index == 0:
+                    atoms, tensors = (tma_q, tma_do, tma_k, tma_v), (gQ, gdO, gK, gV)
+                    buffers = sQ, sdO, sStats, sK, sV
+                    load(t, atoms, tensors, buffers, (kv_ring, ring), mStats, block, rows, clipped[1], group_size)
+            else:
+                cute.arch.setmaxregister_increase(registers)
+                consume(
+                    t, mSums, (sQ, sdO, sStats, sK, sV, sdS), (kv_ring, ring), ((tma_dk, gdK), (tma_dv, gdV)), block,
+                    rows, clipped[1], group_size, scale, scale_log2, (mma_s, mma_dkv, mma_dq),
+                )  # fmt: skip
+
+    def _storage(self) -> Any:
+        """In this order nothing is padded: buffers are multiples of 1024 bytes, barriers come last."""
+        t = self.traits
+
+        def buffer(elements: int) -> Any:
+            return cute.struct.Align[cute.struct.MemRange[t.dtype, elements], 1024]
+
+        @cute.struct
+        class Storage:
+            k: buffer(t.tile_n * t.head_dim)
+            v: buffer(t.tile_n * t.head_dim)
+            q: buffer(t.stages * t.tile_m * t.head_dim)
+            do: buffer(t.stages * t.tile_m * t.head_dim)
+            ds: buffer(SCORE_BUFFERS * t.tile_m * t.tile_n)
+            stats: cute.struct.MemRange[Float32, t.stages * 2 * t.tile_m]
+            barriers: cute.struct.MemRange[Int64, 2 + 2 * t.stages]
+
+        return Storage
+
+
+def _aligned(x: cute.Tensor) -> cute.Tensor:
+    strides = tuple(s if isinstance(s, int) else cute.assume(s, divby=8) for s in x.stride)
+    return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=strides))
+
+
+def _mma(t: BackwardTraits, a_major: Any, b_major: Any, tile: tuple[int, int], source: Any = None) -> cute.TiledMma:
+    return hopper_helpers.make_trivial_tiled_mma(
+        t.dtype, t.dtype, a_major, b_major, Float32, (1, 1, 1), tile, source or warpgroup.OperandSource.SMEM
+    )

@@ -1,0 +1,58 @@
+"""The warp that loads what the backward kernel multiplies."""
+
+from typing import Any
+
+import cutlass
+from cutlass import Float32, Int32, cute
+from cutlass.cute.nvgpu import cpasync
+
+from attnctl_kernels.ranker.backward_config import FLOAT_BYTES
+from attnctl_kernels.ranker.config import ROWS
+from attnctl_kernels.ranker.sm90 import tma, walk
+from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
+from attnctl_kernels.ranker.sm90.ring import Cursor
+
+
+@cute.jit
+def load(
+    t: BackwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, mStats: cute.Tensor, block: Any, rows: Any,
+    h_hi: Int32, group_size: Int32,
+):  # fmt: skip
+    """The block's keys and values; then, of each query head that shares them, rows in the order of the walk."""
+    tma_q, tma_do, tma_k, tma_v = atoms
+    gQ, gdO, gK, gV = tensors
+    sQ, sdO, sStats, sK, sV = buffers
+    kv_ring, ring = rings
+    first_key, kv_head, batch = block
+    _, num_tiles = walk.count_tiles(t, rows)
+
+    barrier = kv_ring.acquire(Cursor.start(1), 2 * t.num_bytes(t.tile_n))
+    for part in cutlass.range_constexpr(t.warp_groups):
+        at = box_at(first_key + part * ROWS, h_hi, kv_head, batch)
+        tma.load(tma_k, gK, at, sK[None, None, part], t.part, barrier)
+        tma.load(tma_v, gV, at, sV[None, None, part], t.part, barrier)
+
+    stage = Cursor.start(t.stages)
+    stats_bytes = 2 * t.tile_m * FLOAT_BYTES
+    for step in cutlass.range(group_size * num_tiles, unroll=1):
+        member = step // num_tiles
+        head, tile = kv_head * group_size + member, step - member * num_tiles
+        begin, end = walk.row_tile(t, rows, tile)
+        barrier = ring.acquire(stage, 2 * t.num_bytes(t.tile_m) + stats_bytes)
+        for part in cutlass.range_constexpr(t.row_parts):
+            at = box_at(begin + part * ROWS, end, head, batch)
+            tma.load(tma_q, gQ, at, sQ[None, None, part, stage.index], t.part, barrier)
+            tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
+        with cute.arch.elect_one():
+            bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
+            cute.copy(bulk, mStats[batch, head, tile, None], sStats[None, stage.index], mbar_ptr=barrier)
+        stage.advance()
+
+
+def box_at(begin: Int32, limit: Int32, head: Int32, batch: Int32) -> tuple[Int32, ...]:
+    """Where the 64 rows from ``begin`` lie in ``tma.ending_anywhere``: those from ``limit`` on are not there.
+
+    ``limit`` may lie before ``begin``: then none of them is.
+    """
+    end = cutlass.min(begin + ROWS, limit)
+    return begin + ROWS - end, end, head, batch

@@ -1,0 +1,178 @@
+"""What the backward pass computes row by row, before and after its products.
+
+Before: delta, LSE in powers of 2, and everything that a candidate's own key contributes, which needs no product. That is
+the first value of the sums of dQ, and all of dK and dV of a candidate, whose key nobody else sees. After: sums of dQ
+to dQ. A row is read by ``head_dim / 8`` threads, each with eight neighbouring columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cutlass
+from cutlass import Float32, Int32, cute
+
+from attnctl_kernels.ranker.sm90 import fragments, walk
+from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
+
+THREADS = 128
+COLUMNS = 8  # of a thread: 16 bytes
+
+
+def rows_per_block(t: BackwardTraits) -> int:
+    return THREADS * COLUMNS // t.head_dim
+
+
+@cute.jit
+def prepare(
+    t: BackwardTraits, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor,
+    mLSE: cute.Tensor, mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
+    mBounds: cute.Tensor, scale: Float32, num_chunks: Int32,
+):  # fmt: skip
+    """A row of one key head, and of the query heads that share it."""
+    num_heads, seqlen = mK.shape[2], mK.shape[1]
+    row, head, batch, lane = _place(t, num_chunks, num_heads)
+    clipped = walk.clip(walk.bounds_of(mBounds, batch), seqlen)
+    rows = walk.ranges(clipped)
+    h_lo, h_hi, _, _ = clipped
+    slot = walk.slot_of(t, rows, row)
+    history = h_lo <= row and row < h_hi
+    candidate = slot >= 0 and not history
+    scale_log2 = scale * math.log2(math.e)
+
+    k, v, q, o, do = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(5))
+    for x in (k, v, q, o, do):
+        x.fill(0.0)
+    dk, dv, dq = (cute.make_rmem_tensor(COLUMNS, Float32) for _ in range(3))
+    dk.fill(0.0)
+    dv.fill(0.0)
+    if candidate:
+        _read(mK[batch, row, head, None], lane, k)
+        _read(mV[batch, row, head, None], lane, v)
+    group = mQ.shape[2] // num_heads
+    for member in cutlass.range(group, unroll=1):
+        q_head = head * group + member
+        lse = Float32(0.0)
+        if slot >= 0:
+            _read(mO[batch, row, q_head, None], lane, o)
+            _read(mdO[batch, row, q_head, None], lane, do)
+            lse = mLSE[batch, q_head, row] * math.log2(math.e)
+        if candidate:
+            _read(mQ[batch, row, q_head, None], lane, q)
+        delta, score, dp = (_dot(t, x, y) for x, y in ((o, do), (q, k), (v, do)))
+        p = cute.math.exp2(score * scale_log2 - lse, fastmath=True) if candidate else Float32(0.0)
+        ds = p * (dp - delta)
+        for i in cutlass.range_constexpr(COLUMNS):
+            dk[i] = dk[i] + ds * q[i].to(Float32)
+            dv[i] = dv[i] + p * do[i].to(Float32)
+            dq[i] = ds * k[i].to(Float32)
+        mixed = mix(dq, lane)
+        if slot >= 0:
+            cute.autovec_copy(mixed, _part(mSums[batch, q_head, slot, None], lane))
+            if lane == 0:
+                _write_stats(t, mStats, (batch, q_head, slot), lse, delta)
+        if lane == 0 and walk.is_spare(t, rows, row):
+            # Slots are counted as rows are, though this one has none: what multiplies zeros must be finite.
+            _write_stats(t, mStats, (batch, q_head, row), Float32(0.0), Float32(0.0))
+    if row < seqlen and not history:
+        for i in cutlass.range_constexpr(COLUMNS):
+            dk[i] = dk[i] * scale
+        _write(dk, mdK[batch, row, head, None], lane, t.dtype)
+        _write(dv, mdV[batch, row, head, None], lane, t.dtype)
+
+
+@cute.jit
+def finish(
+    t: BackwardTraits, mSums: cute.Tensor, mdQ: cute.Tensor, mBounds: cute.Tensor, scale: Float32, num_chunks: Int32
+):
+    """dQ from its sums; 0 in rows that see nothing."""
+    _, seqlen, num_heads, _ = mdQ.shape
+    row, head, batch, lane = _place(t, num_chunks, num_heads)
+    rows = walk.ranges(walk.clip(walk.bounds_of(mBounds, batch), seqlen))
+    slot = walk.slot_of(t, rows, row)
+    mixed = cute.make_rmem_tensor(COLUMNS, Float32)
+    mixed.fill(0.0)
+    if slot >= 0:
+        cute.autovec_copy(_part(mSums[batch, head, slot, None], lane), mixed)
+    dq = unmix(mixed, lane)
+    for i in cutlass.range_constexpr(COLUMNS):
+        dq[i] = dq[i] * scale
+    if row < seqlen:
+        _write(dq, mdQ[batch, row, head, None], lane, t.dtype)
+
+
+@cute.jit
+def mix(x: cute.Tensor, lane: Int32):
+    """Columns in the order in which sums of dQ lie in memory.
+
+    Of 16 columns a thread of an accumulator holds ``2 quad``, ``2 quad + 1``, and the same 8 further on. In memory
+    they are neighbours, so that it adds them by one instruction. Threads with lanes ``2 n`` and ``2 n + 1`` hold the
+    16 columns, and both their halves in memory.
+    """
+    low = lane % 2 == 0
+    swapped = _swap([x[i + 4] if low else x[i] for i in range(4)])
+    mixed = cute.make_rmem_tensor(COLUMNS, Float32)
+    for i in cutlass.range_constexpr(4):
+        pair, e = i // 2, i % 2
+        mixed[4 * pair + e] = x[i] if low else swapped[i]
+        mixed[4 * pair + 2 + e] = swapped[i] if low else x[i + 4]
+    return mixed
+
+
+@cute.jit
+def unmix(mixed: cute.Tensor, lane: Int32):
+    """The inverse of ``mix``."""
+    low = lane % 2 == 0
+    first = [mixed[4 * (i // 2) + i % 2] for i in range(4)]
+    second = [mixed[4 * (i // 2) + 2 + i % 2] for i in range(4)]
+    swapped = _swap([second[i] if low else first[i] for i in range(4)])
+    x = cute.make_rmem_tensor(COLUMNS, Float32)
+    for i in cutlass.range_constexpr(4):
+        x[i] = first[i] if low else swapped[i]
+        x[i + 4] = swapped[i] if low else second[i]
+    return x
+
+
+def _swap(values: list[Float32]) -> list[Float32]:
+    return [cute.arch.shuffle_sync_bfly(value, offset=1) for value in values]
+
+
+@cute.jit
+def _place(t: BackwardTraits, num_chunks: Int32, num_heads: Int32):
+    """Row, head and batch row of a thread, and its place among those that read the row."""
+    block, _, _ = cute.arch.block_idx()
+    thread, _, _ = cute.arch.thread_idx()
+    lanes = t.head_dim // COLUMNS
+    heads_before = block // num_chunks
+    batch = heads_before // num_heads
+    row = (block - heads_before * num_chunks) * rows_per_block(t) + thread // lanes
+    return row, heads_before - batch * num_heads, batch, thread % lanes
+
+
+def _part(x: cute.Tensor, lane: Int32) -> cute.Tensor:
+    return cute.local_tile(x, (COLUMNS,), (lane,))
+
+
+def _read(x: cute.Tensor, lane: Int32, target: cute.Tensor) -> None:
+    cute.autovec_copy(_part(x, lane), target)
+
+
+def _write(x: cute.Tensor, target: cute.Tensor, lane: Int32, dtype: Any) -> None:
+    rounded = cute.make_rmem_tensor(COLUMNS, dtype)
+    fragments.round_to(x, rounded)
+    cute.autovec_copy(rounded, _part(target, lane))
+
+
+def _write_stats(t: BackwardTraits, mStats: cute.Tensor, where: Any, lse: Float32, delta: Float32) -> None:
+    batch, head, slot = where
+    tile, at = slot // t.tile_m, slot % t.tile_m
+    mStats[batch, head, tile, at] = lse
+    mStats[batch, head, tile, t.tile_m + at] = delta
+
+
+def _dot(t: BackwardTraits, x: cute.Tensor, y: cute.Tensor) -> Float32:
+    total = Float32(0.0)
+    for i in range(COLUMNS):
+        total = total + x[i].to(Float32) * y[i].to(Float32)
+    return cute.arch.warp_reduction_sum(total, threads_in_group=t.head_dim // COLUMNS)
