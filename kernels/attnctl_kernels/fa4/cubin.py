@@ -25,7 +25,10 @@ _LAUNCH = re.compile(rb"\xc7" + _STORED_AT + rb"\x01\0\0\0[\x48\x49]\xc7" + _STO
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """The device code in an object file: its hash, and what a kernel takes, per thread but for shared memory."""
+    """The device code in an object file: its hash, and what a kernel takes, per thread but for shared memory.
+
+    Of several kernels, the most that any of them takes.
+    """
 
     binary: str
     resources: dict[str, int]
@@ -53,13 +56,14 @@ def _read(elf: bytes) -> Cubin:
         if name == ".nv.info":
             for attribute, value in _attributes(content):
                 if attribute in _ATTRIBUTES:
-                    resources[_ATTRIBUTES[attribute]] = value
+                    resource = _ATTRIBUTES[attribute]
+                    resources[resource] = max(value, resources.get(resource, 0))
     return Cubin(digest.hexdigest(), resources)
 
 
 def _dynamic_smem(host: bytes) -> int | None:
-    """What the one launch in the host code asks for; None where it is not written as expected."""
-    sizes = {struct.unpack("<I", found[1])[0] for found in _LAUNCH.finditer(host)}
+    """What the one launch in the host code that has any asks for; None where it is not written as expected."""
+    sizes = {struct.unpack("<I", found[1])[0] for found in _LAUNCH.finditer(host)} - {0}
     return sizes.pop() if len(sizes) == 1 else None
 
 

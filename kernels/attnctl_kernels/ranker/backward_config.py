@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from attnctl_kernels.contract import Config, Scalar
+from attnctl_kernels.contract import Config, Pattern, Scalar
 from attnctl_kernels.ranker.config import BARRIER_BYTES, ELEMENT_BYTES, REGISTERS, ROWS, SMEM_GRANULE
 
 TILES_M = (64, 128)
 TILES_N = (64, 128)
 STAGES = tuple(range(1, 7))
+HEAD_DIMS = (64, 128)
+PATTERNS: tuple[Pattern, ...] = ("history_candidate", "dense")
 
 FLOAT_BYTES = 4
 SCORE_BUFFERS = 2  # of dS: one warp group writes the next while another still multiplies the last
-# What addresses, row statistics and loop counters take beside the fragments.
-OTHER_REGISTERS = 24
+# What addresses, LSE and delta of 64 rows, and loop counters take beside the fragments.
+OTHER_REGISTERS = 32
 
 
 class BackwardConfig(BaseModel):
@@ -26,36 +28,32 @@ class BackwardConfig(BaseModel):
 
 
 def default_config(head_dim: int) -> dict[str, Scalar]:
-    """Two warp groups, and the rows per step that their registers hold."""
-    tile_m, stages = (64, 3) if head_dim > 64 else (128, 2)
-    return {"tile_m": tile_m, "tile_n": 128, "stages": stages}
+    """Two warp groups, and of a step's dQ one square of 64 x 64 for each."""
+    return {"tile_m": 128 * 64 // head_dim, "tile_n": 128, "stages": 2 if head_dim == 64 else 3}
 
 
 def warp_groups(config: Config) -> int:
     return int(config["tile_n"]) // ROWS
 
 
-def shares_of_dq(head_dim: int, config: Config) -> int:
+def squares(head_dim: int, config: Config) -> int:
     """The 64 x 64 squares of a step's dQ, which the warp groups divide among themselves."""
-    return int(config["tile_m"]) // ROWS * (head_dim // 64)
+    return int(config["tile_m"]) // ROWS * (head_dim // ROWS)
 
 
 def smem_bytes(head_dim: int, config: Config) -> int:
     """K and V; rings of Q, dO, and LSE with delta; two buffers of dS; barriers; rounded up."""
     tile_m, tile_n, stages = (int(config[name]) for name in ("tile_m", "tile_n", "stages"))
-    rows = 2 * tile_n + 2 * stages * tile_m
-    elements = rows * head_dim + SCORE_BUFFERS * tile_m * tile_n
+    elements = (2 * tile_n + 2 * stages * tile_m) * head_dim + SCORE_BUFFERS * tile_m * tile_n
     barriers = 2 + 2 * stages
     used = elements * ELEMENT_BYTES + 2 * stages * tile_m * FLOAT_BYTES + barriers * BARRIER_BYTES
     return -(-used // SMEM_GRANULE) * SMEM_GRANULE
 
 
 def fragment_registers(head_dim: int, config: Config) -> int:
-    """Per consumer thread: dK and dV, and the larger of S, dP and P together, and of P, dS and dQ."""
-    tile_m = int(config["tile_m"])
-    scores = tile_m // 2 + tile_m // 2 + tile_m // 4
-    dq = tile_m * head_dim // 128 // warp_groups(config)
-    return head_dim + max(scores, tile_m // 4 + tile_m // 4 + dq)
+    """Per consumer thread: dK and dV of 64 keys, S and dP of 64 x 64, P, and dS of the part before, in 16 bits."""
+    parts_before = 1 if int(config["tile_m"]) > ROWS else 0
+    return head_dim + ROWS // 2 + ROWS // 2 + ROWS // 4 * (1 + parts_before)
 
 
 def register_limit(config: Config) -> int:

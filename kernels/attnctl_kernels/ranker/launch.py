@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, OutOfResources, Problem, Task
 from attnctl_kernels.fa4.cubin import read_cubin
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
+from attnctl_kernels.ranker import backward_call
 from attnctl_kernels.ranker.sources import SOURCES, sources_hash
 
 ARCH = "sm_90"
@@ -25,13 +26,16 @@ def missing_packages() -> list[str]:
     return [package for package, module in MODULES.items() if util.find_spec(module) is None]
 
 
-class ForwardCall:
-    """The compiled kernel with its arguments made once."""
+class KernelCall:
+    """The compiled kernel with its arguments made once; ``scratch`` may hold anything when it runs."""
 
-    def __init__(self, kernel: Any, arguments: tuple[Any, ...], out: Any, lse: Any) -> None:
+    def __init__(
+        self, kernel: Any, arguments: tuple[Any, ...], outputs: Mapping[str, Any], scratch: Sequence[Any] = ()
+    ) -> None:
         self._kernel = kernel
         self._arguments = arguments
-        self._outputs = {"out": out, "lse": lse}
+        self._outputs = outputs
+        self._scratch = scratch
 
     def run(self) -> None:
         try:
@@ -45,8 +49,8 @@ class ForwardCall:
         return self._outputs
 
     def poison(self) -> None:
-        for output in self._outputs.values():
-            output.fill_(math.nan)
+        for buffer in (*self._outputs.values(), *self._scratch):
+            buffer.fill_(math.nan)
 
 
 class RankerLauncher:
@@ -74,7 +78,7 @@ class RankerLauncher:
 
     def compile(self, task: Task, candidate: Candidate) -> Compiled:
         begun = time.perf_counter()
-        path, cached = _object(task.problem, candidate)
+        path, cached = _object(task, candidate)
         cubin = read_cubin(path.read_bytes())
         return Compiled(
             seconds=time.perf_counter() - begun,
@@ -83,30 +87,48 @@ class RankerLauncher:
             cached=cached,
         )
 
-    def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> ForwardCall:
+    def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> KernelCall:
         problem = task.problem
-        path, _ = _object(problem, candidate)
+        path, _ = _object(task, candidate)
+        if task.pass_name == "backward":  # noqa: S105 - not a password
+            return _bind_backward(problem, candidate, path, inputs)
         from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass
 
         kernel, device = build.load(path), inputs.q.device
-        history = problem.seqlen_k if problem.mask.history_len is None else problem.mask.history_len
-        rows = [[0, history, history, problem.seqlen_k]] * problem.batch_size
-        bounds = torch.tensor(rows, dtype=torch.int32, device=device)
+        bounds = _bounds(problem).to(device)
         out = torch.empty_like(inputs.q)
         lse = inputs.q.new_empty(problem.batch_size, problem.num_heads_q, problem.seqlen_q, dtype=torch.float32)
         scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
         num_sms = torch.cuda.get_device_properties(device).multi_processor_count
-        return ForwardCall(kernel, (inputs.q, inputs.k, inputs.v, out, lse, bounds, scale, num_sms), out, lse)
+        arguments = (inputs.q, inputs.k, inputs.v, out, lse, bounds, scale, num_sms)
+        return KernelCall(kernel, arguments, {"out": out, "lse": lse})
 
 
-def _object(problem: Problem, candidate: Candidate) -> tuple[Path, bool]:
+def _bind_backward(problem: Problem, candidate: Candidate, path: Path, inputs: Inputs) -> KernelCall:
+    outputs = {name: torch.empty_like(x) for name, x in (("dq", inputs.q), ("dk", inputs.k), ("dv", inputs.v))}
+    scratch = backward_call.scratch(inputs.q, int(candidate.config["tile_m"]))
+    bounds = _bounds(problem).to(inputs.q.device)
+    scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
+    given = (inputs.q, inputs.k, inputs.v, inputs.out, inputs.dout, inputs.lse)
+    return KernelCall(backward_call.load(path), (*given, *outputs.values(), *scratch, bounds, scale), outputs, scratch)
+
+
+def _bounds(problem: Problem) -> torch.Tensor:
+    history = problem.seqlen_k if problem.mask.history_len is None else problem.mask.history_len
+    return torch.tensor([[0, history, history, problem.seqlen_k]] * problem.batch_size, dtype=torch.int32)
+
+
+def _object(task: Task, candidate: Candidate) -> tuple[Path, bool]:
     if missing := missing_packages():
         raise ModuleNotFoundError(name=missing[0])
     from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass
 
     folder = Path(os.environ.get("ATTNCTL_CACHE_DIR") or ".attnctl/cache") / "ranker"
+    head_dim, dtype, config = task.problem.head_dim, task.problem.dtype, candidate.config
     try:
-        return build.forward_object(build.forward_traits(problem.head_dim, problem.dtype, candidate.config), folder)
+        if task.pass_name == "backward":  # noqa: S105 - not a password
+            return backward_call.kernel_object(head_dim, dtype, config, folder)
+        return build.forward_object(build.forward_traits(head_dim, dtype, config), folder)
     except Exception as error:
         raise CompileError(one_line(error)) from error
 

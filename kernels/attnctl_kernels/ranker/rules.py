@@ -7,6 +7,14 @@ from typing import Any
 
 from attnctl_kernels.contract import Case, join_words
 from attnctl_kernels.ranker import config as own
+from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are found as a module's attributes
+    backward_registers_exceeded,
+    backward_shared_memory_exceeded,
+    backward_tile_m_is_not_whole_parts,
+    backward_tile_n_is_not_whole_warp_groups,
+    dq_does_not_divide_among_warp_groups,
+    number_of_backward_stages_without_a_kernel,
+)
 from attnctl_kernels.ranker.spec import covers
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
@@ -68,7 +76,7 @@ def dtype_without_a_kernel(case: Case) -> Iterator[Violation]:
         yield Violation("problem.dtype", message, (Fix("problem.dtype", own.DTYPES[0]),))
 
 
-@rule("RANKER-004", why="a consumer warp group owns 64 rows, and a block has one to three of them")
+@rule("RANKER-004", passes=("forward",), why="a consumer warp group owns 64 rows, and a block has one to three of them")
 def tile_m_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
     """The rows of a tile are not those of one, two or three warp groups.
 
@@ -82,7 +90,7 @@ def tile_m_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
     yield from _not_one_of(case, "tile_m", own.TILES_M)
 
 
-@rule("RANKER-005", why="a wgmma has at most 256 columns, and P·V takes them 16 at a time")
+@rule("RANKER-005", passes=("forward",), why="a wgmma has at most 256 columns, and P·V takes them 16 at a time")
 def tile_n_is_not_a_wgmma_width(case: Case) -> Iterator[Violation]:
     """The keys of a step are not a multiple of 16 from 32 to 256.
 
@@ -95,7 +103,7 @@ def tile_n_is_not_a_wgmma_width(case: Case) -> Iterator[Violation]:
     yield from _not_one_of(case, "tile_n", own.TILES_N)
 
 
-@rule("RANKER-006", why="the next step is loaded while this one is multiplied")
+@rule("RANKER-006", passes=("forward",), why="the next step is loaded while this one is multiplied")
 def number_of_stages_without_a_kernel(case: Case) -> Iterator[Violation]:
     """A ring of one stage, or of more than eight.
 
@@ -108,7 +116,7 @@ def number_of_stages_without_a_kernel(case: Case) -> Iterator[Violation]:
     yield from _not_one_of(case, "stages", own.STAGES)
 
 
-@rule("RANKER-007", why="a block has 227 KiB")
+@rule("RANKER-007", passes=("forward",), why="a block has 227 KiB")
 def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     """Tiles and rings need more shared memory than a block can have.
 
@@ -131,7 +139,12 @@ def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
         yield Violation("config.tile_n", message, fixes, "" if fixes else "lower stages and tile_n together")
 
 
-@rule("RANKER-008", severity=Severity.WARNING, why="what does not fit is spilled to local memory in every step")
+@rule(
+    "RANKER-008",
+    severity=Severity.WARNING,
+    passes=("forward",),
+    why="what does not fit is spilled to local memory in every step",
+)
 def registers_exceeded(case: Case) -> Iterator[Violation]:
     """Scores, weights and outputs take more registers than a consumer thread has.
 

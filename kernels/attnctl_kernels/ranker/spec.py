@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case, Config, Family, PassName, Problem, Resource, Scalar, SparseBlock
+from attnctl_kernels.ranker import backward_config, backward_spec
 from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker.sources import SOURCES, sources_hash
 
@@ -21,18 +22,22 @@ class Ranker(Family):
     name: ClassVar[str] = "ranker"
     title: ClassVar[str] = "history/candidate attention for Hopper (CuTe DSL)"
     arches: ClassVar[tuple[str, ...]] = ("sm_90",)
-    passes: ClassVar[tuple[PassName, ...]] = ("forward",)
+    passes: ClassVar[tuple[PassName, ...]] = ("forward", "backward")
     extra: ClassVar[str] = "ranker"
 
     def config_model(self, pass_name: PassName) -> type[BaseModel]:
-        return own.ForwardConfig
+        return own.ForwardConfig if pass_name == "forward" else backward_config.BackwardConfig  # noqa: S105 - not a password
 
     def default_config(
         self, problem: Problem, pass_name: PassName, arch: str | None, sparse_block: SparseBlock | None
     ) -> dict[str, Scalar]:
+        if pass_name == "backward":  # noqa: S105 - not a password
+            return backward_config.default_config(problem.head_dim)
         return own.default_config(problem.head_dim)
 
     def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
+        if pass_name == "backward":  # noqa: S105 - not a password
+            return backward_spec.space()
         return {
             "tile_m": own.TILES_M,
             "tile_n": tuple(n for n in own.TILES_N if 64 <= n <= 192),
@@ -42,6 +47,8 @@ class Ranker(Family):
         }
 
     def resources(self, case: Case) -> tuple[Resource, ...]:
+        if case.pass_name == "backward":  # noqa: S105 - not a password
+            return backward_spec.resources(case)
         if not covers(case):
             return ()
         return (
@@ -55,6 +62,8 @@ class Ranker(Family):
         )
 
     def grid(self, case: Case) -> int | None:
+        if case.pass_name == "backward":  # noqa: S105 - not a password
+            return backward_spec.grid(case)
         if not covers(case):
             return None
         tiles = tile_count(case.problem, case.config)
@@ -69,6 +78,8 @@ class Ranker(Family):
 
     def predicted_cost(self, case: Case) -> float:
         """Cycles of an SM: the products that it waits for, and what a step and a tile cost beside them."""
+        if case.pass_name == "backward":  # noqa: S105 - not a password
+            return backward_spec.predicted_cost(case)
         if not covers(case):
             return 0.0
         problem, config = case.problem, case.config

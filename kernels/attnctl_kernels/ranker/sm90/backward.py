@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import cuda.bindings.driver as cuda
-import cutlass
 from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers

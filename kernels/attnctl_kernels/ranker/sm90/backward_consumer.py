@@ -41,9 +41,7 @@ def consume(
 
     tK, tV = (mma_s.make_fragment_A(mma_s.get_slice(0).partition_A(x))[None, None, None, group] for x in (sK, sV))
     tQ, tdO = (mma_s.make_fragment_B(mma_s.get_slice(0).partition_B(x)) for x in (sQ, sdO))
-    tQt, tdOt = (
-        mma_dkv.make_fragment_B(mma_dkv.get_slice(0).partition_B(fragments.transposed(x))) for x in (sQ, sdO)
-    )
+    tQt, tdOt = (mma_dkv.make_fragment_B(mma_dkv.get_slice(0).partition_B(fragments.transposed(x))) for x in (sQ, sdO))
     tdS = mma_dq.make_fragment_A(mma_dq.get_slice(0).partition_A(fragments.transposed(sdS)))
 
     score_shape = mma_s.get_slice(thread).partition_shape_C((ROWS, ROWS))
@@ -142,7 +140,7 @@ def weigh(S: cute.Tensor, lse: cute.Tensor, seen: Any, scale_log2: Float32) -> N
 
 
 def differentiate(P: cute.Tensor, dP: cute.Tensor, delta: cute.Tensor) -> None:
-    """dP to dS, in place."""
+    """The gradient of the scores, dS, in place of dP."""
     p, dp = fragments.flat(P), fragments.flat(dP)
     for i in range(cute.size(p)):
         dp[i] = p[i] * (dp[i] - delta[2 * (i // 4) + i % 2])

@@ -1,8 +1,8 @@
 """What the backward pass computes row by row, before and after its products.
 
-Before: delta, LSE in powers of 2, and everything that a candidate's own key contributes, which needs no product. That is
-the first value of the sums of dQ, and all of dK and dV of a candidate, whose key nobody else sees. After: sums of dQ
-to dQ. A row is read by ``head_dim / 8`` threads, each with eight neighbouring columns.
+Before: delta, LSE in powers of 2, and everything that a candidate's own key contributes, which needs no product.
+That is the first value of the sums of dQ, and all of dK and dV of a candidate, whose key nobody else sees. After: sums
+of dQ to dQ. A row is read by ``head_dim / 8`` threads, each with eight neighbouring columns.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def prepare(
 def finish(
     t: BackwardTraits, mSums: cute.Tensor, mdQ: cute.Tensor, mBounds: cute.Tensor, scale: Float32, num_chunks: Int32
 ):
-    """dQ from its sums; 0 in rows that see nothing."""
+    """Sums of dQ, scaled and rounded; 0 in rows that see nothing."""
     _, seqlen, num_heads, _ = mdQ.shape
     row, head, batch, lane = _place(t, num_chunks, num_heads)
     rows = walk.ranges(walk.clip(walk.bounds_of(mBounds, batch), seqlen))

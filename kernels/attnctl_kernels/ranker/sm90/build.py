@@ -40,7 +40,11 @@ def forward_traits(head_dim: int, dtype: str, config: Config) -> ForwardTraits:
 
 
 def forward_object(traits: ForwardTraits, folder: Path) -> tuple[Path, bool]:
-    """The kernel's object file, compiled now unless it is there, and whether it was."""
+    return stored(traits, folder, compile_forward, SYMBOL)
+
+
+def stored(traits: Any, folder: Path, compile_kernel: Callable[[Any], Any], symbol: str) -> tuple[Path, bool]:
+    """A kernel's object file, compiled now unless it is there, and whether it was."""
     key = f"{traits}-{sources_hash()}-{metadata.version('nvidia-cutlass-dsl')}"
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.o"
     if path.is_file():
@@ -49,7 +53,7 @@ def forward_object(traits: ForwardTraits, folder: Path) -> tuple[Path, bool]:
     # A reader sees the whole file or none, whoever else compiles the same kernel.
     partial = folder / f".{path.stem}.{os.getpid()}.o"
     try:
-        compile_forward(traits).export_to_c(object_file_path=str(partial), function_name=SYMBOL)
+        compile_kernel(traits).export_to_c(object_file_path=str(partial), function_name=symbol)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -57,8 +61,8 @@ def forward_object(traits: ForwardTraits, folder: Path) -> tuple[Path, bool]:
 
 
 @cache
-def load(path: Path) -> Kernel:
-    kernel: Kernel = getattr(cute.runtime.load_module(str(path), enable_tvm_ffi=True), SYMBOL)
+def load(path: Path, symbol: str = SYMBOL) -> Kernel:
+    kernel: Kernel = getattr(cute.runtime.load_module(str(path), enable_tvm_ffi=True), symbol)
     return kernel
 
 

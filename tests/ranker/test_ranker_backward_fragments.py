@@ -1,0 +1,144 @@
+"""Where a thread of the backward kernels believes its elements to lie, against the layouts that the compiler has."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from attnctl_kernels.ranker.sm90 import build  # noqa: E402, I001 - names the arch before cutlass is imported
+import cutlass  # noqa: E402
+from cutlass import Float32, Int32, cute  # noqa: E402
+from cutlass.cute.nvgpu import OperandMajorMode, warpgroup  # noqa: E402
+from cutlass.cute.runtime import from_dlpack  # noqa: E402
+
+from attnctl_kernels.ranker.sm90 import backward, backward_consumer, backward_rows  # noqa: E402
+from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits  # noqa: E402
+
+TRAITS = BackwardTraits(build.DTYPES["bfloat16"], 128, 64, 128, 2)
+THREADS, ROWS = 128, 64
+K, MN = OperandMajorMode.K, OperandMajorMode.MN
+
+
+def own_row(thread):
+    return thread // 32 * 16 + thread % 32 // 4
+
+
+def place(thread, i):
+    """Row and column of element ``i`` in memory order, as ``fragments`` says."""
+    return own_row(thread) + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (thread % 4) + i % 2
+
+
+def traced(function):
+    """What ``function`` returns while it is compiled: layouts are known then."""
+    found = []
+
+    @cute.jit
+    def run():
+        found.append(function())
+
+    cute.compile(run)
+    return found[0]
+
+
+def coordinates(partition):
+    """Of a thread's part of a 64 x 64 identity tensor, in memory order."""
+    return [tuple(int(x) for x in partition[i]) for i in range(cute.size(partition))]
+
+
+def test_accumulators_and_operands_lie_where_the_kernel_believes():
+    def function():
+        identity = cute.make_identity_tensor((ROWS, ROWS))
+        scores = backward._mma(TRAITS, K, K, (ROWS, ROWS))
+        dq = backward._mma(TRAITS, MN, MN, (ROWS, ROWS))
+        gradients = backward._mma(TRAITS, K, MN, TRAITS.part, warpgroup.OperandSource.RMEM)
+        return [
+            [coordinates(part(thread)) for thread in range(THREADS)]
+            for part in (
+                lambda thread: scores.get_slice(thread).partition_C(identity),
+                lambda thread: dq.get_slice(thread).partition_C(identity),
+                lambda thread: gradients.get_slice(thread).partition_A(identity),
+            )
+        ]
+
+    expected = [[place(thread, i) for i in range(32)] for thread in range(THREADS)]
+    assert traced(function) == [expected] * 3
+
+
+def test_each_square_of_dq_is_one_warp_groups():
+    for head_dim, tile_m, tile_n in [(128, 64, 128), (64, 128, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64)]:
+        t = BackwardTraits(None, head_dim, tile_m, tile_n, 2)
+        squares = [t.square(group, n) for group in range(t.warp_groups) for n in range(t.squares)]
+        assert sorted(squares) == [(row, column) for row in range(tile_m // 64) for column in range(head_dim // 64)]
+
+
+def test_lse_and_delta_are_those_of_an_elements_column():
+    out = torch.zeros(4, 16)
+
+    @cute.jit
+    def run(column: cute.Tensor, out: cute.Tensor):
+        for quad in range(4):
+            values = backward_consumer._stats(column, Int32(2 * quad))
+            for i in range(16):
+                out[quad, i] = values[i]
+
+    column = torch.arange(64, dtype=torch.float32)
+    run(from_dlpack(column), from_dlpack(out))
+    for quad in range(4):
+        assert [out[quad, 2 * (i // 4) + i % 2] for i in range(32)] == [place(quad, i)[1] for i in range(32)]
+
+
+def test_dq_comes_back_from_the_order_of_its_sums(monkeypatch):
+    """A square of dQ, added by all threads of a warp group, and read by those that finish it: as it was."""
+    monkeypatch.setattr(backward_consumer, "_add_four", _store_four)
+    sums, back, again = (torch.full((ROWS, ROWS), -1.0) for _ in range(3))
+
+    @cute.jit
+    def run(sums: cute.Tensor, back: cute.Tensor, again: cute.Tensor):
+        for thread in range(THREADS):
+            square = cute.make_rmem_tensor(cute.make_layout(32), Float32)
+            for i in cutlass.range_constexpr(32):
+                row, column = place(thread, i)
+                square[i] = Float32(row * ROWS + column)
+            backward_consumer.add_dq(square, sums, Int32(own_row(thread)), Int32(4 * (thread % 4)))
+        for row in range(ROWS):
+            for pair in cutlass.range_constexpr(ROWS // 16):
+                lanes = [Int32(2 * pair), Int32(2 * pair + 1)]
+                mixed = [_part_of(sums, row, lane) for lane in (2 * pair, 2 * pair + 1)]
+                plain = both(monkeypatch, backward_rows.unmix, mixed, lanes)
+                remixed = both(monkeypatch, backward_rows.mix, plain, lanes)
+                for n in cutlass.range_constexpr(2):
+                    for i in cutlass.range_constexpr(8):
+                        back[row, 16 * pair + 8 * n + i] = plain[n][i]
+                        again[row, 16 * pair + 8 * n + i] = remixed[n][i]
+
+    run(*(from_dlpack(x) for x in (sums, back, again)))
+    expected = np.arange(ROWS * ROWS, dtype=np.float32).reshape(ROWS, ROWS)
+    np.testing.assert_array_equal(back.numpy(), expected)
+    np.testing.assert_array_equal(again.numpy(), sums.numpy())
+
+
+def _part_of(sums, row, lane):
+    part = cute.make_rmem_tensor(cute.make_layout(8), Float32)
+    for i in range(8):
+        part[i] = sums[row, 8 * lane + i]
+    return part
+
+
+def both(monkeypatch, function, parts, lanes):
+    """``function`` as two neighbouring lanes run it: what each sends is what the other receives."""
+    sent = []
+    monkeypatch.setattr(backward_rows, "_swap", lambda values: sent.append(values) or values)
+    for part, lane in zip(parts, lanes, strict=True):
+        function(part, lane)
+    results = []
+    for part, lane, received in zip(parts, lanes, reversed(sent[:2]), strict=True):
+        monkeypatch.setattr(backward_rows, "_swap", lambda _, received=received: received)
+        results.append(function(part, lane))
+    return results
+
+
+def _store_four(address, *values):
+    target = cute.make_tensor(cute.make_ptr(Float32, address, cute.AddressSpace.gmem), cute.make_layout(4))
+    for i, value in enumerate(values):
+        target[i] = value
