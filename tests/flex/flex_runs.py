@@ -52,15 +52,20 @@ def compiled(work, cache, processes=1):
     """What ``flex_process.py`` says about each (task, candidate), from processes that see no GPU."""
     parts = [work[first::processes] for first in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
-        results = list(pool.map(lambda part: _in_a_process(part, cache), parts))
+        results = list(pool.map(lambda part: _in_a_process("flex_process.py", part, cache), parts))
     return [results[index % processes][index // processes] for index in range(len(work))]
 
 
-def _in_a_process(work, cache):
+def measured(work, cache):
+    """What ``flex_measuring.py`` says about each (task, candidate), in one process."""
+    return _in_a_process("flex_measuring.py", work, cache)
+
+
+def _in_a_process(program, work, cache):
     text = json.dumps([[task.model_dump(mode="json"), candidate.model_dump(mode="json")] for task, candidate in work])
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "ATTNCTL_CACHE_DIR": str(cache)}
     finished = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("flex_process.py"))],
+        [sys.executable, str(Path(__file__).with_name(program))],
         input=text,
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """Compile FlexAttention's kernels through inductor, and call them. Worker processes only.
 
-`compile` generates code and device code without a GPU; `bind` loads what it finds on disk, or generates it there.
+`compile` generates code and device code without a GPU; `bind` loads what is on disk, and compiles what is not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import metadata, util
 
 import torch
 from torch import Tensor
+from torch._inductor.codecache import torch_key
 
 from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, OutOfResources, Task
 from attnctl_kernels.flex.launch.block_mask import FlexMask, flex_mask
@@ -84,8 +85,9 @@ class FlexLauncher:
     compiles = True
 
     def warm_up(self) -> None:
-        """Inductor's lowerings and templates, which the first candidate would wait for."""
+        """Inductor's lowerings and templates, and the hash of its sources, which the first candidate would wait for."""
         importlib.import_module("torch._inductor.kernel.flex.flex_attention")
+        torch_key()
 
     def available(self, arch: str | None) -> str | None:
         """None if the kernel can run here; otherwise one sentence saying what is missing."""

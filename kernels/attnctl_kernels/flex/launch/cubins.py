@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
-from collections.abc import Iterator
+import json
 from typing import Any
 
 from torch._inductor import config as inductor
-from torch._inductor.codecache import PyCodeCache
 
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import CompileError, OutOfResources
 from attnctl_kernels.fa4.cubin import read_cubin
+from attnctl_kernels.flex.launch import artefacts
 from attnctl_kernels.flex.launch.source import settings
 
 ATTENTION = "triton_tem"  # how inductor's names of kernels from templates begin
@@ -27,33 +26,26 @@ def compile_kernels(code: str, arch: str) -> tuple[str, dict[str, int]]:
     """
     digest = hashlib.sha256()
     resources: dict[str, int] = {}
-    # Triton's own object, which has the device code; inductor's static launcher drops it.
-    with inductor.patch({**settings(), "use_static_cuda_launcher": False}):
-        for name, kernel in _kernels(code):
-            for binary in _compile(kernel):
-                cubin = read_cubin(binary.asm["cubin"])
+    with inductor.patch(settings()):
+        for name, source in artefacts.sources(code):
+            for result in _compile(name, source):
+                path = artefacts.cubin(result)
+                cubin = read_cubin(path.read_bytes()) if path.is_file() else None
                 if cubin is None:
                     raise CompileError(f"Triton left no device code of {name}")
                 digest.update(cubin.binary.encode())
                 if name.startswith(ATTENTION):
-                    resources = {**cubin.resources, "smem_bytes": int(binary.metadata.shared)}
+                    shared = json.loads(path.with_suffix(".json").read_text())["shared"]
+                    resources = {**cubin.resources, "smem_bytes": int(shared)}
     limit = ARCHES[arch].smem_bytes
     if resources.get("smem_bytes", 0) > limit:
         raise OutOfResources(f"the kernel needs {resources['smem_bytes']} bytes of shared memory, {arch} has {limit}")
     return digest.hexdigest(), resources
 
 
-def _kernels(code: str) -> Iterator[tuple[str, Any]]:
-    """Each `async_compile.triton(name, source)`, loaded as that call would."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "async_compile.triton":
-            name, source = (ast.literal_eval(each) for each in node.args[:2])
-            yield name, getattr(PyCodeCache.load(source), name)
-
-
-def _compile(kernel: Any) -> list[Any]:
+def _compile(name: str, source: str) -> list[Any]:
     try:
-        kernel.precompile(warm_cache_only=True)
+        compiled: list[Any] = artefacts.compiled(name, source).compile_results
     except Exception as error:
         raise CompileError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
-    return [result.kernel for result in kernel.compile_results]
+    return compiled

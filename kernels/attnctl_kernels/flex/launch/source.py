@@ -41,10 +41,7 @@ def generated(task: Task, candidate: Candidate, mask: FlexMask, device: torch.de
         return path.read_text(), True
     code = _generate(task, candidate, mask, device)
     _check_followed(task, candidate, code)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(code)
-    draft.replace(path)
+    write_atomically(path, code.encode())
     return code, False
 
 
@@ -55,6 +52,13 @@ def cache_folder() -> Path:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     return folder
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 def _key(task: Task, candidate: Candidate, mask: FlexMask, device: torch.device) -> str:
@@ -100,6 +104,7 @@ def settings() -> dict[str, Any]:
         "max_autotune": False,
         "max_autotune_gemm": False,
         "compile_threads": 1,  # the kernels are on disk already; a pool per worker would starve the others
+        "use_static_cuda_launcher": True,  # the only one that needs no C compiler and can be handed over
         "triton.cudagraphs": False,
         # torch 2.13: a kernel that exceeds shared memory would run with num_stages 1, whatever was asked.
         "triton.dynamic_disable_pipelining": False,
