@@ -16,6 +16,7 @@ from attnctl.errors import MissingExtra, Unavailable
 from attnctl.gpu import memory
 from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.names import gpu_names
 from attnctl.gpu.process import WorkerProcess
 from attnctl.gpu.protocol import (
     REPLY,
@@ -34,6 +35,7 @@ from attnctl.gpu.protocol import (
     Request,
     Result,
 )
+from attnctl.gpu.template import Template, can_fork
 from attnctl_kernels.contract import TARGET_VARIABLE, Frozen, Outcome
 
 OnPhase = Callable[[Phase], None]
@@ -109,14 +111,21 @@ class Worker(Closing):
     """One worker process. ``spawn`` returns at once, so that several can import their frameworks together."""
 
     def __init__(
-        self, hello: Hello, deadlines: Deadlines, log_path: Path, environ: Mapping[str, str] | None = None
+        self,
+        hello: Hello,
+        deadlines: Deadlines,
+        log_path: Path,
+        environ: Mapping[str, str] | None = None,
+        template: Template | None = None,
     ) -> None:
         self._hello = hello
         self._environ = environ or {}
+        self._template = template
         self._deadlines = deadlines
         self._log_path = log_path
         self._memory_limit = deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes())
         self._process: WorkerProcess | None = None
+        self._dismissed = False
         self._log_is_evidence = False  # of how the worker was lost; the others' would only pile up
         self.started = False
         self.compiles = True
@@ -131,10 +140,17 @@ class Worker(Closing):
         return self._process is not None and self._process.alive
 
     def spawn(self) -> None:
-        """Start the process; it begins to import the framework by itself."""
+        """Start the process. One of its own begins to import the framework; a fork waits until its template has.
+
+        Raises:
+            WorkerLost: the template was closed meanwhile.
+        """
         if self._process is None:
             arguments, environ = _command(self._hello)
-            self._process = WorkerProcess(arguments, self._log_path, {**self._environ, **environ})
+            try:
+                self._process = WorkerProcess(arguments, self._log_path, {**self._environ, **environ}, self._template)
+            except EOFError:
+                raise WorkerLost("start", "its template was closed", begun=False) from None
 
     def start(self) -> Environment:
         """Spawn if need be, then open the device.
@@ -146,9 +162,14 @@ class Worker(Closing):
         self.spawn()
         try:
             ready = self.request(self._hello, Ready)
-        except Unavailable:
+        except Unavailable as error:
+            forked = self._process is not None and self._process.forked
             self.kill()
-            raise
+            if isinstance(error, MissingExtra) or not forked or not gpu_names():
+                raise
+            assert self._template
+            self._template.retire()  # a driver that does not bear the fork would say that there is no device
+            return self.start()
         self.compiles, self.device_count = ready.compiles, ready.device_count
         self.started = True
         return ready.environment
@@ -173,11 +194,17 @@ class Worker(Closing):
             raise self._lost(_FIRST_PHASE[type(request)], f"answered {type(reply).__name__} to {request.op}")
         return reply
 
-    def close(self) -> None:
-        """Ask the worker to leave; kill what is still there after a moment."""
-        if self._process is not None and self._process.alive:
+    def dismiss(self) -> None:
+        """Ask the worker to leave, and do not wait for it. Only ``close`` may follow."""
+        if self._process is not None and self._process.alive and not self._dismissed:
+            self._dismissed = True
             self._process.send(Bye().model_dump_json().encode(), time.monotonic() + _BYE_S)
             self._process.close_requests()
+
+    def close(self) -> None:
+        """Ask the worker to leave; kill what is still there after a moment."""
+        self.dismiss()
+        if self._process is not None and self._process.alive:
             self._process.exit_reason(_BYE_S)
         self.kill()
 
@@ -278,7 +305,7 @@ def _prune(folder: Path) -> None:
             old.unlink(missing_ok=True)
 
 
-class WorkerPlace:
+class WorkerPlace(Closing):
     """Where the workers of one command leave their logs and find their caches: below the state folder."""
 
     def __init__(self, state_dir: Path, stem: str) -> None:
@@ -288,8 +315,26 @@ class WorkerPlace:
         self._count = itertools.count(1)  # safe among threads
         cache = os.environ.get(CACHE_FOLDER_VARIABLE) or str(state_dir.absolute() / "cache")
         self._environ = {CACHE_FOLDER_VARIABLE: cache}
+        self._template: Template | None = None
+
+    def prefer_forks(self, hello: Hello, deadlines: Deadlines) -> None:
+        """From here on all workers are for ``hello``, and forks of one process where that is possible.
+
+        That process belongs to the calling thread (see :mod:`attnctl.gpu.process`).
+        """
+        if can_fork():
+            arguments, environ = _command(hello)
+            environ = {**self._environ, **environ}
+            self._template = Template(arguments, self._log_path("template"), environ, deadlines.start)
 
     def worker(self, hello: Hello, deadlines: Deadlines) -> Worker:
         """A worker with a log file of its own."""
-        log_path = self._logs / f"{self._stem}-{next(self._count)}.log"
-        return Worker(hello, deadlines, log_path, self._environ)
+        return Worker(hello, deadlines, self._log_path(str(next(self._count))), self._environ, self._template)
+
+    def close(self) -> None:
+        """From any thread: no worker is forked any more."""
+        if self._template:
+            self._template.close()
+
+    def _log_path(self, name: str) -> Path:
+        return self._logs / f"{self._stem}-{name}.log"

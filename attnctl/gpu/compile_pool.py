@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from concurrent.futures import Future
@@ -35,6 +36,7 @@ class CompilePool(Closing):
             deadlines, memory_bytes=deadlines.memory_bytes or int(_MEMORY_SHARE * memory.usable_bytes() / size)
         )
         self._place = WorkerPlace(state_dir, "compile")
+        self._place.prefer_forks(self._hello, self._deadlines)
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()
         self._running: dict[_Job, Worker | None] = {}
@@ -72,13 +74,16 @@ class CompilePool(Closing):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._place.close()
         self.cancel()
         for thread in self._threads:
             thread.join()
 
     def _serve(self) -> None:
-        worker: Worker | None = self._spawned()  # it imports what it needs before there is anything to do
+        worker: Worker | None = None
         try:
+            with contextlib.suppress(WorkerLost):  # the pool is closed already
+                worker = self._spawned()  # it imports what it needs before there is anything to do
             while (job := self._take(worker)) is not None:
                 try:
                     worker, result = self._compiled(worker, job)

@@ -71,6 +71,7 @@ class Measurer(Closing):
         self._lock: DeviceLock | None = None
         self._starting: Worker | None = None
         try:
+            self._place.prefer_forks(hello, deadlines)
             first = self._spawned()
             first.spawn()
             self.warm_up(warm)
@@ -207,14 +208,18 @@ class Measurer(Closing):
     def interrupt(self) -> None:
         """From another thread: kill what is running, and start nothing again. Only :meth:`close` is left to call."""
         self._interrupted = True
+        self._place.close()
         for worker in (self._starting, self._worker, *self._warm, *(each for each, _ in self._ahead)):
             if worker:
                 worker.interrupt()
 
     def close(self) -> None:
         """End all worker processes and release the device."""
-        ahead = [worker for worker, _ in self._ahead]
-        for worker in (*self._warm, *ahead, *([self._worker] if self._worker else [])):
+        self._place.close()
+        workers = [*self._warm, *(each for each, _ in self._ahead), *([self._worker] if self._worker else [])]
+        for worker in workers:
+            worker.dismiss()  # all together: a driver takes a moment to let go of each
+        for worker in workers:
             worker.close()
         self._warm.clear()
         self._ahead.clear()

@@ -4,7 +4,7 @@ Kernels and compilers print to stdout and stderr, so requests and replies travel
 numbers are arguments, and the standard streams go to a log file.
 
 On Linux a worker is killed when the *thread* that spawned it ends (see prctl(2), PR_SET_PDEATHSIG): spawn it on the
-thread that uses it.
+thread that uses it. One that was forked from a template hangs on the tool's main thread.
 """
 
 from __future__ import annotations
@@ -18,33 +18,53 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Protocol
+
+from attnctl.gpu.template import Template
 
 _KILL_GRACE_S = 10.0
 _TAIL_BYTES = 4096
 
 
-class WorkerProcess:
-    """A spawned ``python -m attnctl.worker``."""
+class _Started(Protocol):
+    """What is asked of a :class:`subprocess.Popen`, and of a fork."""
 
-    def __init__(self, arguments: tuple[str, ...], log_path: Path, environ: Mapping[str, str]) -> None:
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+
+class WorkerProcess:
+    """A ``python -m attnctl.worker``: a fork of ``template`` where there is one that can, else a process of its own.
+
+    Raises:
+        EOFError: the template was closed meanwhile.
+    """
+
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        log_path: Path,
+        environ: Mapping[str, str],
+        template: Template | None = None,
+    ) -> None:
         self._log_path = log_path
         log_path.parent.mkdir(parents=True, exist_ok=True)
         request_end, self._requests = os.pipe()
         self._replies, reply_end = os.pipe()
         self._buffer = b""
-        pipes = ("--requests", str(request_end), "--replies", str(reply_end), "--parent", str(os.getpid()))
+        self.forked = False
         try:
             with log_path.open("ab") as log:
                 self._log_start = log.tell()
-                self._popen = subprocess.Popen(
-                    [sys.executable, "-m", "attnctl.worker", *pipes, *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **environ},
-                    pass_fds=(request_end, reply_end),
-                    start_new_session=True,
-                )
+                self._started: _Started
+                if template and (fork := template.fork(request_end, reply_end, log.fileno())):
+                    self._started, self.forked = fork, True
+                else:
+                    self._started = _executed(arguments, environ, log, request_end, reply_end)
         except BaseException:
             os.close(self._requests)
             os.close(self._replies)
@@ -56,11 +76,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        return self._popen.pid
+        return self._started.pid
 
     @property
     def alive(self) -> bool:
-        return self._popen.poll() is None
+        return self._started.poll() is None
 
     def send(self, line: bytes, deadline: float) -> bool:
         """Write a line; False if the worker is gone or does not read until ``deadline`` (monotonic)."""
@@ -107,7 +127,7 @@ class WorkerProcess:
     def exit_reason(self, seconds: float = _KILL_GRACE_S) -> str:
         """Why the worker ended; empty if it is still running after ``seconds``."""
         try:
-            code = self._popen.wait(seconds)
+            code = self._started.wait(seconds)
         except subprocess.TimeoutExpired:
             return ""
         if code < 0:
@@ -142,12 +162,29 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the worker's process group and reap it. Never waits for ever; may be called twice."""
         self.signal_kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: it is gone for us
-            self._popen.wait(_KILL_GRACE_S)
+        with contextlib.suppress(subprocess.TimeoutExpired, ChildProcessError):  # stuck in a driver: it is gone for us
+            self._started.wait(_KILL_GRACE_S)
+            while os.waitpid(-self.pid, os.WNOHANG)[0]:  # what the worker had started, where the tool has adopted it
+                pass
         self.close_requests()
         if self._replies >= 0:
             os.close(self._replies)
             self._replies = -1
+
+
+def _executed(
+    arguments: tuple[str, ...], environ: Mapping[str, str], log: IO[bytes], request_end: int, reply_end: int
+) -> _Started:
+    pipes = ("--requests", str(request_end), "--replies", str(reply_end), "--parent", str(os.getpid()))
+    return subprocess.Popen(
+        [sys.executable, "-m", "attnctl.worker", *pipes, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **environ},
+        pass_fds=(request_end, reply_end),
+        start_new_session=True,
+    )
 
 
 def _signal_name(number: int) -> str:

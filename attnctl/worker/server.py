@@ -22,14 +22,17 @@ from attnctl_kernels.families import get_family
 FRAMEWORK_EXTRA = "tune"  # the optional dependency group that brings what every worker needs
 
 
-def serve(channel: Channel, family: str) -> None:
-    """Answer requests until :class:`Bye`. The framework is imported while the tool gets ready to ask."""
+def import_framework(family: str) -> None:
+    """All that the first request would wait for."""
     with contextlib.suppress(Exception):  # Hello tries again, and reports it
         launcher = get_family(family).launcher()
         from attnctl.worker import session  # noqa: F401, PLC0415
 
         launcher.warm_up()
 
+
+def serve(channel: Channel) -> None:
+    """Answer requests until :class:`Bye`."""
     server = Server(channel)
     while not isinstance(request := channel.receive(), Bye):
         channel.send(server.answer(request))
