@@ -14,8 +14,9 @@ from pathlib import Path
 from attnctl import extras
 from attnctl._version import __version__
 from attnctl.errors import AttnctlError, MissingExtra
-from attnctl.gpu.client import Worker, WorkerLost, WorkerPlace
+from attnctl.gpu.client import Worker, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import Hello
 from attnctl_kernels.contract import Family, join_words
 from attnctl_kernels.families import family_names, get_family

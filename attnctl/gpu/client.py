@@ -1,4 +1,4 @@
-"""The tool's end of one worker: requests under deadlines, and what became of a worker that is lost."""
+"""The tool's end of one worker: requests under deadlines."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from attnctl.errors import MissingExtra, Unavailable
 from attnctl.gpu import memory
 from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.names import gpu_names
 from attnctl.gpu.process import WorkerProcess
 from attnctl.gpu.protocol import (
@@ -33,10 +34,9 @@ from attnctl.gpu.protocol import (
     Ready,
     Reply,
     Request,
-    Result,
 )
 from attnctl.gpu.template import Template, can_fork
-from attnctl_kernels.contract import TARGET_VARIABLE, Frozen, Outcome
+from attnctl_kernels.contract import TARGET_VARIABLE, Frozen
 
 OnPhase = Callable[[Phase], None]
 _R = TypeVar("_R", bound=Frozen)
@@ -59,54 +59,6 @@ _FIRST_PHASE: dict[type[Frozen], PhaseName] = {
 }
 
 
-# No kernel and no driver ends a process by these: a user, a job scheduler or the system has.
-_FROM_OUTSIDE = frozenset(f"killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"))
-
-
-class WorkerLost(Exception):
-    """The worker died, hung, or took too much memory. By now it has been killed with its process group."""
-
-    def __init__(
-        self,
-        phase: PhaseName,
-        reason: str,
-        *,
-        timed_out: bool = False,
-        out_of_memory: bool = False,
-        tail: str = "",
-        subject: str | None = None,
-        begun: bool = True,
-    ) -> None:
-        super().__init__(f"{reason} in {phase}")
-        self.phase = phase
-        self.reason = reason
-        self.timed_out = timed_out
-        self.out_of_memory = out_of_memory
-        self.tail = tail  # the end of what the worker printed during this request
-        self.subject = subject  # finals: the contender at fault, where that is known
-        self.begun = begun  # False: it ended before it had said anything about the request, which is not to blame
-
-    @property
-    def blamed(self) -> bool:
-        """False: what the worker was busy with is innocent, and should be given another one, once."""
-        return self.begun and self.reason not in _FROM_OUTSIDE
-
-    def as_result(self) -> Result:
-        """What it means for the candidate that the worker was busy with."""
-        if self.timed_out:
-            outcome = Outcome.TIMEOUT
-        elif self.out_of_memory:
-            outcome = Outcome.OUT_OF_RESOURCES
-        else:
-            outcome = Outcome.WORKER_DIED
-        return Result(outcome=outcome, reason=self.reason, detail=self.tail)
-
-    def as_unavailable(self) -> Unavailable:
-        """What it means where no candidate is to blame."""
-        last_line = self.tail.rpartition("\n")[2]
-        return Unavailable(f"the worker was lost in {self.phase}: {self.reason}", last_line)
-
-
 class Worker(Closing):
     """One worker process. ``spawn`` returns at once, so that several can import their frameworks together."""
 
@@ -127,9 +79,13 @@ class Worker(Closing):
         self._process: WorkerProcess | None = None
         self._dismissed = False
         self._log_is_evidence = False  # of how the worker was lost; the others' would only pile up
-        self.started = False
+        self.environment: Environment | None = None  # once it has started
         self.compiles = True
         self.device_count = 1
+
+    @property
+    def started(self) -> bool:
+        return self.environment is not None
 
     @property
     def pid(self) -> int | None:
@@ -153,12 +109,14 @@ class Worker(Closing):
                 raise WorkerLost("start", "its template was closed", begun=False) from None
 
     def start(self) -> Environment:
-        """Spawn if need be, then open the device.
+        """Spawn if need be, then open the device, once.
 
         Raises:
             Unavailable: the worker runs, but cannot serve: no device, or a missing package (:class:`MissingExtra`).
             WorkerLost: it died or hung on the way.
         """
+        if self.environment:
+            return self.environment
         self.spawn()
         try:
             ready = self.request(self._hello, Ready)
@@ -171,8 +129,8 @@ class Worker(Closing):
             self._template.retire()  # a driver that does not bear the fork would say that there is no device
             return self.start()
         self.compiles, self.device_count = ready.compiles, ready.device_count
-        self.started = True
-        return ready.environment
+        self.environment = ready.environment
+        return self.environment
 
     def request(self, request: Request, reply_type: type[_R], on_phase: OnPhase | None = None) -> _R:
         """Send ``request`` and wait for its reply.

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attnctl.gpu import memory
-from attnctl.gpu.client import Worker, WorkerLost, WorkerPlace
+from attnctl.gpu.client import Worker, WorkerPlace
 from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import Compile, CompileReply, Hello, Result
 from attnctl_kernels.contract import Candidate, Task
 

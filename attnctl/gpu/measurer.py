@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attnctl.errors import Unavailable
-from attnctl.gpu.client import OnPhase, Worker, WorkerLost, WorkerPlace
+from attnctl.gpu.client import OnPhase, Worker, WorkerPlace
 from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lock import DeviceLock
+from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import (
     CachePolicy,
     Contender,
@@ -26,6 +24,7 @@ from attnctl.gpu.protocol import (
     PreparedReply,
     Result,
 )
+from attnctl.gpu.reserve import Reserve
 from attnctl_kernels.contract import Candidate, Task
 
 
@@ -62,8 +61,7 @@ class Measurer(Closing):
         self._place = WorkerPlace(state_dir, "worker")
         self.on_phase = on_phase
         self._on_wait = on_wait
-        self._warm: deque[Worker] = deque()
-        self._ahead: deque[tuple[Worker, Prepare]] = deque()  # finals' processes with everything but the contenders
+        self._reserve = Reserve(lambda: self._place.worker(hello, deadlines))
         self._interrupted = False
         self._prepare: Prepare | None = None
         self._finals_held = 0
@@ -72,7 +70,7 @@ class Measurer(Closing):
         self._starting: Worker | None = None
         try:
             self._place.prefer_forks(hello, deadlines)
-            first = self._spawned()
+            first = self._reserve.take()
             first.spawn()
             self.warm_up(warm)
             self._worker, self.environment = self._started(first)
@@ -98,14 +96,15 @@ class Measurer(Closing):
         self._lock = lock
 
     def prepare(self, task: Task, cache: CachePolicy = "cold") -> Prepared:
-        """Make inputs and reference for ``task``.
+        """Make inputs and reference for ``task``. Processes that are warm open the device meanwhile.
 
         Raises:
             Unavailable: the worker was lost over it, twice.
         """
         self._prepare = Prepare(task=task, cache=cache)
         self._finals_held = 0
-        _, prepared = self._ready_worker(self._prepare)
+        with self._reserve.opening():
+            _, prepared = self._ready_worker(self._prepare)
         return prepared
 
     def measure(
@@ -137,10 +136,7 @@ class Measurer(Closing):
 
     def warm_up(self, count: int) -> None:
         """Spawn processes up to ``count``, ready ones included: they import the framework, and open no device yet."""
-        while len(self._warm) + len(self._ahead) < count:
-            worker = self._place.worker(self._hello, self._deadlines)
-            worker.spawn()
-            self._warm.append(worker)
+        self._reserve.warm_up(count)
 
     def finals(self, contenders: Sequence[Contender], cycles: int) -> FinalsReply:
         """Run ``cycles`` in a fresh process, each time on inputs of a new seed.
@@ -181,48 +177,25 @@ class Measurer(Closing):
 
         A process that does not get that far is left to :meth:`finals`, which knows what to say.
         """
-        self.warm_up(count)
-        prepares = [self._fresh_seed(self._finals_held + number) for number in range(1, count + 1)]
-        workers = [self._warm.popleft() for _ in prepares]
-
-        def ready(worker: Worker, prepare: Prepare) -> bool:
-            try:
-                worker.start()
-                worker.request(prepare, PreparedReply)
-            except (WorkerLost, Unavailable):
-                worker.kill()
-                return False
-            return True
-
-        with ThreadPoolExecutor(count) as threads:
-            try:
-                are_ready = list(threads.map(ready, workers, prepares))
-            except BaseException:  # Ctrl-C: the threads end with their workers
-                for worker in workers:
-                    worker.interrupt()
-                raise
-        self._ahead.extend(
-            pair for pair, well in zip(zip(workers, prepares, strict=True), are_ready, strict=True) if well
-        )
+        self._reserve.prepare([self._fresh_seed(self._finals_held + number) for number in range(1, count + 1)])
 
     def interrupt(self) -> None:
         """From another thread: kill what is running, and start nothing again. Only :meth:`close` is left to call."""
         self._interrupted = True
         self._place.close()
-        for worker in (self._starting, self._worker, *self._warm, *(each for each, _ in self._ahead)):
+        for worker in (self._starting, self._worker, *self._reserve.workers):
             if worker:
                 worker.interrupt()
 
     def close(self) -> None:
         """End all worker processes and release the device."""
         self._place.close()
-        workers = [*self._warm, *(each for each, _ in self._ahead), *([self._worker] if self._worker else [])]
+        workers = [*self._reserve.workers, *([self._worker] if self._worker else [])]
         for worker in workers:
             worker.dismiss()  # all together: a driver takes a moment to let go of each
         for worker in workers:
             worker.close()
-        self._warm.clear()
-        self._ahead.clear()
+        self._reserve.clear()
         self._worker = None
         if self._lock:
             self._lock.release()
@@ -245,7 +218,8 @@ class Measurer(Closing):
     def _started(self, first: Worker | None = None) -> tuple[Worker, Environment]:
         """A fresh worker that has opened the device; one that dies on the way is replaced, once."""
         for last in (False, True):
-            worker = self._starting = (None if last else first) or self._spawned()
+            worker = (None if last else first) or self._reserve.take()
+            self._starting = worker
             try:
                 return worker, worker.start()
             except WorkerLost as lost:
@@ -261,25 +235,14 @@ class Measurer(Closing):
 
     def _finals_worker(self, prepare: Prepare) -> Worker:
         """A process that nobody has measured in, ready for ``prepare``."""
-        while self._ahead:
-            worker, prepared = self._ahead.popleft()
-            if worker.alive:
-                if prepared != prepare:  # it was for another task, or one of a lost process
-                    worker.request(prepare, PreparedReply)
-                return worker
-            worker.kill()
+        if ready := self._reserve.take_ready():
+            worker, prepared = ready
+            if prepared != prepare:  # it was for another task, or one of a lost process
+                worker.request(prepare, PreparedReply)
+            return worker
         worker, _ = self._started()
         worker.request(prepare, PreparedReply)
         return worker
-
-    def _spawned(self) -> Worker:
-        """A warm worker if there is one."""
-        while self._warm:
-            worker = self._warm.popleft()
-            if worker.alive:
-                return worker
-            worker.kill()
-        return self._place.worker(self._hello, self._deadlines)
 
     def _ready_worker(self, prepare: Prepare) -> tuple[Worker, Prepared]:
         """The worker, prepared; a lost one is replaced once."""

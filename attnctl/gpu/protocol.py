@@ -178,6 +178,7 @@ class FinalsReply(Frozen):
     reply: Literal["finals"] = "finals"
     cycles: tuple[Cycle, ...]
     failed: dict[str, Result] = {}  # contenders that failed here, by name
+    span: Span | None = None  # set by the worker that answered
 
 
 class CompileReply(Frozen):

@@ -19,7 +19,7 @@ from attnctl.tune.decide import MAX_DROPPED, Decision, Verdict, decide, good_cyc
 from attnctl.tune.journal import FinalsRecord, OutcomeRecord
 from attnctl.tune.screening import Recorder
 from attnctl.tune.space import Space
-from attnctl_kernels.contract import Candidate, Outcome
+from attnctl_kernels.contract import Candidate, Outcome, Span
 from attnctl_kernels.families import get_family
 
 TOP = 8
@@ -29,7 +29,7 @@ PROCESSES = 3
 MAX_PROCESSES = 6  # where three leave something open, and there is no budget
 CYCLES = 50
 MIN_CYCLES = 15  # where the budget does not allow more
-_PROBED_AHEAD = 3  # contenders, the baseline and the fastest of the screening: one of them usually wins
+_PROBED_AHEAD = 3  # candidates, whose last check is got ready before it is known whether they win
 _RIVALS = 2  # beside default and incumbent, however short the budget
 _CHECK_SAMPLES = 30  # only whether it is right matters
 _OVERHEAD = 2.0  # times the kernel: clearing the cache, reading clocks
@@ -90,6 +90,7 @@ class Finals:
         self._recorded = self.recorder.journal.recorded
         self._space = self.recorder.space
         self.warnings: tuple[str, ...] = ()  # about the winner
+        self.last_check: Span | None = None  # when the winner was checked once more
         self._probes: dict[str, list[Future[Result]]] = {}  # by Candidate.key
 
     def run(self) -> Decision:
@@ -107,8 +108,7 @@ class Finals:
     def _run(self) -> Decision:
         self.lanes.on_lead(lambda lead: lead.warm_up(PROCESSES))
         self._enter()
-        for each in self.contenders[:_PROBED_AHEAD]:
-            self._compile_probes(each.candidate)
+        self._compile_ahead([each.candidate for each in self.contenders])
         wanted = PROCESSES
         while True:
             while len(self.processes) < wanted:
@@ -120,6 +120,12 @@ class Finals:
                 return decision
             else:
                 self._remove({decision.winner})
+
+    def prepare(self) -> None:
+        """The screening has compile workers to spare: let them compile what the last check of its best will need."""
+        ranking = ranked(list(self._recorded.outcomes.values()))
+        if ranking:
+            self._compile_ahead([baseline(self._space, ranking), *(each.candidate for each in ranking)])
 
     def recall(self) -> bool:
         """Take contenders and cycles from the journal; False if no finals have been run."""
@@ -186,10 +192,16 @@ class Finals:
             lambda lead: lead.measure(winner, max_samples=_CHECK_SAMPLES, second_seed=True, probes=True)
         )
         self.costs.last_check_s += time.monotonic() - started
+        self.last_check = result.span
         self.warnings = result.check.warnings if result.check else ()
         if result.outcome is not Outcome.OK:
             self.recorder.record(winner, result, "failed the last check")
         return result.outcome is Outcome.OK
+
+    def _compile_ahead(self, candidates: Sequence[Candidate]) -> None:
+        """The baseline comes first, then the fastest: one of these usually wins."""
+        for each in list(dict.fromkeys(each.key for each in candidates))[:_PROBED_AHEAD]:
+            self._compile_probes(next(one for one in candidates if one.key == each))
 
     def _compile_probes(self, candidate: Candidate) -> list[Future[Result]]:
         """What the last check of ``candidate`` needs, in the compile workers, which have nothing to do by now."""
@@ -206,7 +218,7 @@ class Finals:
         self.recorder.progress.finals(len(self.processes) + 1, wanted, len(self.contenders) - 1)
         contenders, cycles = tuple(self.contenders), self._cycles()
         reply = self.lanes.on_lead(lambda lead: lead.finals(contenders, cycles))
-        record = FinalsRecord(contenders=tuple(self.contenders), cycles=reply.cycles, failed=reply.failed)
+        record = FinalsRecord(contenders=contenders, cycles=reply.cycles, failed=reply.failed, span=reply.span)
         with self.recorder.interrupts.shield():
             self.recorder.journal.append(record)
         if reply.cycles:

@@ -23,7 +23,7 @@ from attnctl._version import __version__
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import cannot_write, make_folder
 from attnctl.gpu.protocol import CachePolicy, Contender, Cycle, Environment, Prepared, Result
-from attnctl_kernels.contract import Candidate, Frozen, Task, fingerprint
+from attnctl_kernels.contract import Candidate, Frozen, Span, Task, fingerprint
 
 
 class Header(Frozen):
@@ -95,6 +95,7 @@ class FinalsRecord(Frozen):
     contenders: tuple[Contender, ...]
     cycles: tuple[Cycle, ...]
     failed: dict[str, Result] = {}
+    span: Span | None = None  # None: in journals of before, and where the process was lost
 
 
 class DoneRecord(Frozen):
@@ -104,6 +105,7 @@ class DoneRecord(Frozen):
     complete: bool
     winner: Candidate
     reason: str
+    last_check: Span | None = None
 
 
 Body = PreparedRecord | OutcomeRecord | FinalsRecord | DoneRecord

@@ -80,6 +80,7 @@ class Screening:
     strategy: Strategy
     held: Mapping[str, Entry] = field(default_factory=dict)  # quarantined, by Candidate.key
     out_of_time: Callable[[], bool] = lambda: False
+    when_compilers_idle: Callable[[], None] = lambda: None  # called once, when no more will be compiled
     costs: Costs = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
@@ -92,6 +93,7 @@ class Screening:
         self._tried = {key: each.result for key, each in self._outcomes.items() if not _is_skipped(each)}
         self._pending: dict[str, Candidate] = {}  # given out and without an outcome yet
         self._compiling = 0
+        self._compilers_are_idle = False
         self._ready: deque[tuple[Candidate, Compiled | None]] = deque()
         self._idle = list(self.lanes.all)
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()  # what happened on other threads
@@ -130,6 +132,7 @@ class Screening:
             due = any(each.key in self._pending for each in self._space.required)
             if over and not due:
                 self._abandon()
+            self._lend_compilers(over)
             if len(self._idle) == len(self.lanes.all) and not self._compiling:
                 return not late
             self._events.get()()
@@ -157,6 +160,14 @@ class Screening:
             self.pool.cancel()
         self._compiling = 0
         self._ready.clear()
+
+    def _lend_compilers(self, over: bool) -> None:
+        """As soon as there are more of them than candidates to compile."""
+        if self.pool is None or self._compilers_are_idle or not (over or self.stopped):
+            return
+        if self._compiling < self.pool.size:
+            self._compilers_are_idle = True
+            self.when_compilers_idle()
 
     def _is_given(self, candidate: Candidate) -> bool:
         return candidate.key in self._tried or candidate.key in self._pending

@@ -61,7 +61,7 @@ class Sweep:
         )
         finals = Finals(self.lanes, recorder, self.share.left, pool=self.pool, costs=result.finals_costs)
         try:
-            self._screen(recorder)
+            self._screen(recorder, finals)
             finals.startup_s = self.startup_s
             self._conclude(finals, finals.run())
         except NothingWorks:
@@ -86,7 +86,7 @@ class Sweep:
         self._conclude(finals, finals.decide())
         return True
 
-    def _screen(self, recorder: Recorder) -> None:
+    def _screen(self, recorder: Recorder, finals: Finals) -> None:
         result, recorded = self.result, self.journal.recorded
         known = sum(each.result.outcome is not Outcome.SKIPPED for each in recorded.outcomes.values())
 
@@ -100,6 +100,7 @@ class Sweep:
             self.strategy,
             self.held,
             out_of_time=lambda: self.share.screening_is_over(finals_take),
+            when_compilers_idle=finals.prepare,
             costs=result.costs,
         )
         screening.begin()
@@ -156,7 +157,14 @@ class Sweep:
         else:
             result.status = Status.TIE if decision.tie else Status.KEPT
         with self.interrupts.shield():
-            self.journal.append(DoneRecord(complete=result.measured_all, winner=winner, reason=decision.reason))
+            self.journal.append(
+                DoneRecord(
+                    complete=result.measured_all,
+                    winner=winner,
+                    reason=decision.reason,
+                    last_check=finals.last_check,
+                )
+            )
 
     def _conclude_early(self, finals: Finals) -> None:
         """An interrupted sweep is decided if the finals were under way, and their winner has been checked in full."""

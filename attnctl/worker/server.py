@@ -14,7 +14,18 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from attnctl import extras
-from attnctl.gpu.protocol import Bye, CompileReply, Failed, Hello, Phase, PhaseName, Reply, Request, Result
+from attnctl.gpu.protocol import (
+    Bye,
+    CompileReply,
+    Failed,
+    FinalsReply,
+    Hello,
+    Phase,
+    PhaseName,
+    Reply,
+    Request,
+    Result,
+)
 from attnctl.worker.channel import Channel
 from attnctl_kernels.contract import Span
 from attnctl_kernels.families import get_family
@@ -91,4 +102,4 @@ def _stamped(reply: Reply, begun: float) -> Reply:
     if isinstance(reply, CompileReply):
         compiled = reply.result.compiled and reply.result.compiled.model_copy(update={"span": span})
         return CompileReply(result=reply.result.model_copy(update={"span": span, "compiled": compiled}))
-    return reply.model_copy(update={"span": span}) if isinstance(reply, Result) else reply
+    return reply.model_copy(update={"span": span}) if isinstance(reply, (Result, FinalsReply)) else reply

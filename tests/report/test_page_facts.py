@@ -195,6 +195,26 @@ def test_the_time_line_has_a_lane_per_worker(tmp_path):
     )
 
 
+def test_the_time_line_shows_finals_and_the_last_check(tmp_path):
+    found = records("window-8k-d256")
+    spans = iter(
+        {"lane": "measure", "worker": number, "begun": 1e9 + number, "ended": 1e9 + number + 0.5}
+        for number in range(20)
+    )
+    for record in found:
+        if record["record"] == "outcome":
+            record["result"]["span"] = next(spans)
+        elif record["record"] == "finals":
+            record["span"] = next(spans)
+        elif record["record"] == "done":
+            record["last_check"] = next(spans)
+    figure, *_ = timeline(recall(store(tmp_path / "spans.jsonl", found)))
+    assert figure.title == "Time line of the screening and finals"
+    assert {each["name"]: len(each["x"]) for each in figure.data} == {"screening": 16, "finals": 3, "last check": 1}
+    assert {lane for each in figure.data for lane in each["y"]} == {"device"}
+    assert "19.5 s of screening and finals, the device in use for 10.0 s of it (51%)" in figure.summary
+
+
 def test_a_journal_without_times_has_no_time_line():
     titles = [figure.title for figure in timeline(recall(recorded("window-8k-d256")))]
     assert titles == ["The measuring device, config by config", "The compile workers, config by config"]

@@ -15,9 +15,10 @@ from processes import gone
 from worker_tasks import HELLO, candidate, task
 
 from attnctl.errors import MissingExtra, Unavailable
-from attnctl.gpu.client import Worker, WorkerLost
+from attnctl.gpu.client import Worker
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lock import LOCK_FOLDER_VARIABLE, DeviceLock
+from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.process import WorkerProcess
 from attnctl.gpu.protocol import Bye, Contender, Hello, Measure, Prepare, Ready

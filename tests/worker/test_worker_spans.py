@@ -6,7 +6,7 @@ import time
 import pytest
 from worker_tasks import HELLO, candidate, task
 
-from attnctl.gpu.protocol import Compile, Measure, Prepare
+from attnctl.gpu.protocol import Compile, Contender, Finals, Measure, Prepare
 from attnctl.worker.server import Server
 from attnctl_kernels.contract import Outcome
 
@@ -36,3 +36,12 @@ def test_a_failed_compilation_has_a_span(server):
     failed = server.answer(Compile(task=task(), candidate=candidate("compile_error"))).result
     assert failed.outcome is Outcome.COMPILE_ERROR
     assert failed.span.lane == "compile"
+
+
+def test_a_process_of_the_finals_has_a_span(server):
+    before = time.time()
+    contenders = tuple(Contender(name=name, candidate=candidate()) for name in ("incumbent", "again"))
+    reply = server.answer(Finals(contenders=contenders, cycles=2))
+    assert len(reply.cycles) == 2
+    assert (reply.span.lane, reply.span.worker) == ("measure", os.getpid())
+    assert before <= reply.span.begun <= reply.span.ended <= time.time()

@@ -10,8 +10,9 @@ import pytest
 from processes import gone
 from worker_tasks import HELLO, candidate, task
 
-from attnctl.gpu.client import Worker, WorkerLost, WorkerPlace
+from attnctl.gpu.client import Worker, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import Contender
 from attnctl.gpu.template import FORK_VARIABLE
@@ -55,7 +56,7 @@ def test_a_fork_is_fresh(surroundings, tmp_path):
     with Measurer(HELLO, Deadlines(first_call=4), tmp_path, warm=2) as measurer:
         measurer.prepare(task())
         assert measurer.measure(candidate("leaks")).outcome is Outcome.LAUNCH_ERROR
-        pids = {each.pid for each in measurer._warm} | {measurer.worker_pid}
+        pids = {each.pid for each in measurer._reserve.workers} | {measurer.worker_pid}
         assert len(pids) == 3
         reply = measurer.finals([Contender(name="only", candidate=candidate())], 2)
     assert (len(reply.cycles), reply.failed) == (2, {})

@@ -4,62 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import NamedTuple
 
-from attnctl.gpu.protocol import Result
 from attnctl.report._page.figure import BLUE, GREEN, LEGEND, ORANGE, PINK, SKY, VERMILION, Figure, axis
 from attnctl.report._page.recall import Recalled
-from attnctl.tune.journal import OutcomeRecord
 from attnctl_kernels.contract import Span
 
+KINDS = {"screening": BLUE, "finals": GREEN, "last check": ORANGE, "compile": PINK}
 PHASES = {"compile": PINK, "first_call": ORANGE, "check": GREEN, "timing": BLUE}
+
+
+class Bar(NamedTuple):
+    """Something that a worker process was at."""
+
+    kind: str  # of KINDS
+    span: Span
+    text: str
 
 
 def timeline(sweep: Recalled) -> Iterator[Figure]:
     """Side by side as it happened, where the journal has the times; and config by config, in the order of measuring."""
-    spans = [(record, span) for record in sweep.result.outcomes for span in _spans(record.result)]
-    if spans:
-        yield _lanes(sweep, spans)
+    bars = [*_of_screening(sweep), *_of_finals(sweep)]
+    if bars:
+        yield _lanes(bars)
     yield from _config_by_config(sweep)
 
 
-def _spans(result: Result) -> Iterator[Span]:
+def _of_screening(sweep: Recalled) -> Iterator[Bar]:
     """Of the compile worker and of the measuring worker; the span of a failed compilation is in the result."""
-    if result.compiled and result.compiled.span:
-        yield result.compiled.span
-    if result.span:
-        yield result.span
+    for record in sweep.result.outcomes:
+        result, text = record.result, f"{sweep.label(record.candidate)} {record.candidate}"
+        compiled = result.compiled.span if result.compiled else None
+        for span in (compiled, result.span):
+            if span:
+                kind = "compile" if span.lane == "compile" else "screening"
+                yield Bar(kind, span, f"{escape(text)}<br>{result.outcome}")
 
 
-def _lanes(sweep: Recalled, spans: Sequence[tuple[OutcomeRecord, Span]]) -> Figure:
-    """One lane per worker process, the measuring one below."""
-    start, end = min(span.begun for _, span in spans), max(span.ended for _, span in spans)
-    workers = list(dict.fromkeys((span.lane, span.worker) for _, span in sorted(spans, key=lambda each: each[1].begun)))
-    compilers = [worker for lane, worker in workers if lane == "compile"]
+def _of_finals(sweep: Recalled) -> Iterator[Bar]:
+    for number, record in enumerate(sweep.recorded.finals, 1):
+        if record.span:
+            yield Bar("finals", record.span, f"process {number}: {len(record.cycles)} cycles")
+    done = sweep.recorded.done
+    if done and done.last_check:
+        yield Bar("last check", done.last_check, escape(str(done.winner)))
+
+
+def _lanes(bars: Sequence[Bar]) -> Figure:
+    """One lane per compile worker; the device's, which one process after the other uses, is below."""
+    start, end = min(each.span.begun for each in bars), max(each.span.ended for each in bars)
+    in_order = sorted((each.span for each in bars), key=lambda span: span.begun)
+    compilers = list(dict.fromkeys(span.worker for span in in_order if span.lane == "compile"))
     lanes = {worker: f"compile {number}" for number, worker in enumerate(compilers, 1)}
-    lanes |= {worker: "device" for lane, worker in workers if lane == "measure"}
     data = []
-    for lane, colour in (("measure", BLUE), ("compile", PINK)):
-        shown = [(record, span) for record, span in spans if span.lane == lane]
-        names = [sweep.label(record.candidate) for record, _ in shown]
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": lane,
-                "y": [lanes[span.worker] for _, span in shown],
-                "base": [span.begun - start for _, span in shown],
-                "x": [span.ended - span.begun for _, span in shown],
-                "customdata": [
-                    f"{escape(f'{name} {record.candidate}')}<br>{record.result.outcome}<br>"
-                    f"{span.begun - start:.2f} s to {span.ended - start:.2f} s"
-                    for name, (record, span) in zip(names, shown, strict=True)
-                ],
-                "hovertemplate": "%{customdata}<extra></extra>",
-                "marker": {"color": colour, "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
-            }
-        )
-    busy = sum(span.ended - span.begun for _, span in spans if span.lane == "measure")
-    compiling = sum(span.ended - span.begun for _, span in spans if span.lane == "compile")
+    for kind, colour in KINDS.items():
+        if shown := [each for each in bars if each.kind == kind]:
+            data.append(
+                {
+                    "type": "bar",
+                    "orientation": "h",
+                    "name": kind,
+                    "y": [lanes[each.span.worker] if kind == "compile" else "device" for each in shown],
+                    "base": [each.span.begun - start for each in shown],
+                    "x": [each.span.ended - each.span.begun for each in shown],
+                    "customdata": [
+                        f"{each.text}<br>{each.span.begun - start:.2f} s to {each.span.ended - start:.2f} s"
+                        for each in shown
+                    ],
+                    "hovertemplate": "%{customdata}<extra></extra>",
+                    "marker": {"color": colour, "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
+                }
+            )
+    busy = sum(span.ended - span.begun for span in in_order if span.lane == "measure")
+    compiling = sum(span.ended - span.begun for span in in_order if span.lane == "compile")
     order = ["device", *(lanes[worker] for worker in compilers)]
     layout = {
         "barmode": "overlay",
@@ -68,9 +85,10 @@ def _lanes(sweep: Recalled, spans: Sequence[tuple[OutcomeRecord, Span]]) -> Figu
         "legend": LEGEND,
     }
     others = f"; {len(compilers)} compile workers for {compiling:.1f} s" if compilers else ""
+    what = "screening and finals" if any(each.kind == "finals" for each in bars) else "screening"
     share = busy / (end - start)
-    summary = f"{end - start:.1f} s of screening, the device in use for {busy:.1f} s of it ({share:.0%}){others}."
-    return Figure("Time line of the screening", summary, data, layout, 150 + 22 * len(order))
+    summary = f"{end - start:.1f} s of {what}, the device in use for {busy:.1f} s of it ({share:.0%}){others}."
+    return Figure(f"Time line of the {what}", summary, data, layout, 150 + 22 * len(order))
 
 
 def _config_by_config(sweep: Recalled) -> Iterator[Figure]:
