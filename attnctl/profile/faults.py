@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from attnctl.profile.document import MAX_FAULTS, Document, FieldPath, dotted
-from attnctl.profile.model import GateSection, LayoutSection, ProblemSection, Profile, SparseBlocks
+from attnctl.profile.model import GateSection, LayoutSection, MaskSection, ProblemSection, Profile, SparseBlocks
 from attnctl.profile.names import nearest
 from attnctl.profile.places import place_of, value_at, written_path
 from attnctl.profile.scalars import Ambiguous, spell
 from attnctl.rules.finding import Finding
 from attnctl.rules.form import FormRule, fields
-from attnctl_kernels.contract import Mask, join_words
+from attnctl_kernels.contract import join_words
 
 INTEGER, NUMBER, SWITCH, TEXT = "a whole number", "a number", "true or false", "text"
 PAIR, LIST, MAPPING = "a pair [q, kv]", "a list", "a mapping"
@@ -60,7 +60,7 @@ _REQUIRED = _EXAMPLES.keys() - {"mask"}
 _FORMS = {"max_regression": "a percentage such as 3%"}
 _SECTIONS: Mapping[str, Collection[str]] = {
     "problem": ProblemSection.model_fields,
-    "mask": Mask.model_fields,
+    "mask": MaskSection.model_fields,
     "layout": LayoutSection.model_fields,
     "gate": GateSection.model_fields,
     "sparse_block": [*SparseBlocks.model_fields, "q", "kv"],

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from attnctl.errors import UsageError
 from attnctl.profile.document import MAX_FAULTS, Document, dotted, read
 from attnctl.profile.faults import TEXT, Fault, Faults, advise, shorten
+from attnctl.profile.mask_source import Unusable, completed
 from attnctl.profile.model import LayoutSection, Profile
 from attnctl.profile.names import nearest
 from attnctl.profile.parameters import check_config, check_search
@@ -74,12 +75,23 @@ def load(path: Path, *, seq_lens: Sequence[int] = (), layout: Path | None = None
     if family is not None:
         check_config(faults, family)
         check_search(faults, family)
+    if profile is not None:
+        profile = _with_mask(profile, path.parent, faults)
     if not seq_lens:
         _check_lengths(faults)
     findings = _findings(faults)
     if profile is not None and not findings:
         profile = _with_layout_file(profile, path.parent, layout)
     return Loaded(path, None if findings else profile, findings, document, family, tuple(seq_lens))
+
+
+def _with_mask(profile: Profile, folder: Path, faults: Faults) -> Profile:
+    try:
+        return profile.model_copy(update={"mask": completed(profile.mask, folder)})
+    except Unusable as error:
+        path = ("mask", error.field)
+        faults.add(fields.mask_source_unusable, path, dotted(path), error.fault, error.advice)
+        return profile
 
 
 def _with_layout_file(profile: Profile, folder: Path, layout: Path | None) -> Profile:

@@ -70,6 +70,13 @@ class ProblemSection(Section):
     varlen: tuple[LengthArray, ...] | None = None
 
 
+class MaskSection(Mask):
+    """The mask as a profile says it: its facts, or where they come from."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None  # document, blocks: a JSON file that holds the facts
+    seed: Annotated[int, Field(ge=0)] | None = None  # document: lengths are drawn, with a mean of document_len
+
+
 class SparseBlocks(Section):
     """Sparse block sizes, ``[q, kv]``, per pass."""
 
@@ -128,7 +135,7 @@ class Profile(Section):
     arch: str | None = None
     passes: Annotated[tuple[PassName, ...], Field(min_length=1)] = ("forward",)
     problem: ProblemSection
-    mask: Mask = Mask()
+    mask: MaskSection = MaskSection()
     sparse_block: Annotated[
         SparseBlocks, BeforeValidator(_per_pass, json_schema_input_type=_Pair | NamedPair | SparseBlocks)
     ] = SparseBlocks()

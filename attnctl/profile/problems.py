@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.profile.document import FieldPath
+from attnctl.profile.mask_source import mask_of
 from attnctl.profile.model import LayoutSection, Profile
 from attnctl_kernels.contract import Case, Config, Family, Layout, PassName, Problem, SparseBlock, Task
 from attnctl_kernels.families import get_family
@@ -25,7 +26,7 @@ def problems(profile: Profile, seq_lens: Sequence[int] = ()) -> tuple[Problem, .
             head_dim=section.head_dim,
             head_dim_v=section.head_dim_v or section.head_dim,
             dtype=section.dtype,
-            mask=profile.mask,
+            mask=mask_of(profile.mask, seqlen_k),
             softmax_scale=section.softmax_scale,
             dtype_kv=section.dtype_kv,
             batch_size_kv=section.batch_size_kv,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from attnctl.profile.model import Profile, SparseBlocks
+from attnctl.profile.mask_source import mask_of
+from attnctl.profile.model import MaskSection, Profile, SparseBlocks
 from attnctl.profile.places import parse_field
 from attnctl.rules.general.masks import unused_facts
 from attnctl.rules.registry import target_rules
@@ -144,7 +145,7 @@ def with_fix(profile: Profile, problem: Problem, fix: Fix) -> tuple[Profile, Pro
         update = {str(head): fix.value}
     elif head == "mask" and len(rest) == 1:
         mask = _changed_mask(profile.mask, str(rest[0]), fix.value)
-        problem = problem.model_copy(update={"mask": mask})
+        problem = problem.model_copy(update={"mask": mask_of(mask, problem.seqlen_k)})
         update = {"mask": mask}
     elif head == "sparse_block":
         update = {"sparse_block": _changed_blocks(profile.sparse_block, rest, fix.value)}
@@ -155,7 +156,7 @@ def with_fix(profile: Profile, problem: Problem, fix: Fix) -> tuple[Profile, Pro
     return None if update is None else (profile.model_copy(update=update), problem)
 
 
-def _changed_mask(mask: Mask, name: str, value: Any) -> Mask:
+def _changed_mask(mask: MaskSection, name: str, value: Any) -> MaskSection:
     update: dict[str, Any] = {name: value}
     if name == "pattern":
         update |= dict.fromkeys(unused_facts(mask, value))

@@ -7,40 +7,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attnctl_kernels.contract import Candidate, Case, Mask, Problem, Task
+from attention_problems import CAUSAL, MASKS, make_problem  # noqa: F401 - for the tests of this family
+
+from attnctl_kernels.contract import Candidate, Case, Task
 from attnctl_kernels.fa4.spec import FAMILY
 from attnctl_kernels.rule import Severity, check
 
-CAUSAL = Mask(pattern="causal")
 THOROUGH = int(os.environ.get("ATTNCTL_EXAMPLES", "1"))  # times as many random examples
-
-# One of each, for sequences of 500 tokens.
-MASKS = {
-    "dense": Mask(),
-    "causal": CAUSAL,
-    "window": Mask(pattern="sliding_window", window=100),
-    "prefix": Mask(pattern="prefix_lm", prefix_len=77),
-    "history": Mask(pattern="history_candidate", history_len=300),
-    "documents": Mask(pattern="document", document_len=130),
-    "causal documents": Mask(pattern="document", document_len=130, causal=True),
-    "ragged documents": Mask(pattern="document", document_lens=(60, 1, 239, 200)),
-    "causal ragged documents": Mask(pattern="document", document_lens=(60, 1, 239, 200), causal=True),
-    "blocks": Mask(pattern="blocks", block_size=(100, 50), rows=((0, 3), (), (9,), (1, 2, 3, 4), (0, 9))),
-}
-
-
-def make_problem(seqlen_q=1024, seqlen_k=None, *, heads=4, heads_kv=None, head_dim=128, head_dim_v=None, **more):
-    return Problem(
-        batch_size=more.pop("batch_size", 1),
-        seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k or seqlen_q,
-        num_heads_q=heads,
-        num_heads_kv=heads_kv or heads,
-        head_dim=head_dim,
-        head_dim_v=head_dim_v or head_dim,
-        dtype=more.pop("dtype", "bfloat16"),
-        **{"mask": CAUSAL, **more},
-    )
 
 
 def make_case(problem, pass_name="forward", arch="sm_90", block=None, **config):

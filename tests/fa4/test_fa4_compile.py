@@ -7,6 +7,7 @@ import pytest
 from fa4_cases import MASKS, errors, in_a_process, make_case, make_problem, make_work, objects
 
 from attnctl_kernels.fa4 import resources
+from attnctl_kernels.masks import PATTERNS
 
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.fa4.launch")
@@ -62,6 +63,10 @@ def test_form_compiles_to_a_kernel_of_its_own(forms, compiled, name):
     assert forms[name]["binary"].endswith("-None" if "native" in name else "-(128, 16)")
     assert forms[name]["binary"] not in {each["binary"] for each in compiled.values()}
     assert len({each["binary"] for each in forms.values()}) == len(forms)
+
+
+def test_every_pattern_is_compiled():
+    assert {MASKS[name].pattern for name in COMPILED} == set(PATTERNS)
 
 
 @pytest.mark.parametrize("name", COMPILED)

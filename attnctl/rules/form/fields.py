@@ -121,3 +121,19 @@ def value_malformed(name: str, value: str, problem: str, advice: str) -> Said:
     Fix: Write `3%` and `10m` (`s`, `m` or `h`).
     """
     return f"`{name}` is {value}: {problem}", advice
+
+
+@form("PROFILE009", why="without it there is no mask")
+def mask_source_unusable(name: str, fault: str, advice: str) -> Said:
+    """The facts of a mask cannot be had from where the profile says.
+
+    What: `mask.seed` goes with `pattern: document` and `document_len`, the mean of the lengths that are drawn.
+    `mask.path` goes with `pattern: document` or `blocks`, and names a JSON file that holds `document_lens`, or
+    `block_size` and `rows`, which the profile then does not.
+
+    Why: A mask that was read in part would be another mask.
+
+    Fix: `mask: {pattern: document, document_len: 512, seed: 7}`; `mask: {pattern: document, path: lengths.json}` with
+    `{"document_lens": [1000, 2000, 1096]}` in the file.
+    """
+    return f"`{name}`: {fault}", advice
