@@ -59,7 +59,7 @@ def test_a_pattern_is_refused_by_name_or_not_at_all(family, name):
         broken = {rule.code for rule, _ in errors(case_of(get_family(family), pass_name, MASKS[name]))}
         assert bool(broken & codes) == (name in refused), (pass_name, broken)
         if family not in NEED_WHOLE_TILES:
-            assert not broken
+            assert broken <= codes
 
 
 @pytest.mark.parametrize("name", MASKS)
