@@ -1,85 +1,104 @@
 """The operator against float32 attention, over bounds of every kind. Needs a Hopper GPU."""
 
 import math
-import random
 
 import pytest
 
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
+from ranker_oracle import EDGES, assert_right, make, random_rows, reference  # noqa: E402
+
 from attnctl_kernels.ranker import attention  # noqa: E402
+from attnctl_kernels.ranker.config import HEAD_DIMS, default_config  # noqa: E402
 
 MISSING = launch.LAUNCHER.available("sm_90")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
-EDGES = [  # batch_size, seqlen, num_heads_q, num_heads_kv, bounds
-    (1, 128, 1, 1, [[0, 128, 128, 128]]),
-    (1, 128, 1, 1, [[0, 0, 0, 128]]),
-    (1, 1, 1, 1, [[0, 1, 1, 1]]),
-    (1, 1, 1, 1, [[0, 0, 0, 1]]),
-    (1, 200, 2, 2, [[0, 0, 0, 0]]),
-    (2, 1000, 4, 1, [[0, 700, 700, 1000], [3, 55, 60, 61]]),
-    (3, 1000, 8, 1, [[17, 900, 901, 990], [0, 0, 10, 1000], [5, 1000, 0, 0]]),
-    (2, 777, 8, 8, [[100, 101, 300, 777], [400, 777, 0, 399]]),
-    (2, 300, 2, 2, [[0, 200, 100, 300], [0, 900, -5, 2]]),  # overlapping, and beyond the sequence
-]
-
-
-def random_rows(count, seed=1):
-    draw = random.Random(seed)
-    for _ in range(count):
-        batch_size, seqlen, heads_kv = draw.randint(1, 3), draw.randint(1, 900), draw.randint(1, 2)
-        bounds = []
-        for _ in range(batch_size):
-            a, b, c, d = sorted(draw.randint(0, seqlen) for _ in range(4))
-            bounds.append(draw.choice([[a, b, c, d], [c, d, a, b]]))
-        yield batch_size, seqlen, heads_kv * draw.choice([1, 4, 8]), heads_kv, bounds
-
-
-def visible_pairs(seqlen, bounds, device):
-    h_lo, h_hi, c_lo, c_hi = bounds
-    position = torch.arange(seqlen, device=device)
-    history = (h_lo <= position) & (position < h_hi)
-    candidate = (c_lo <= position) & (position < c_hi) & ~history
-    return ((history | candidate)[:, None] & history) | torch.diag(candidate)
-
-
-def reference(q, k, v, bounds, scale):
-    k, v = (x.float().repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v))
-    visible = torch.stack([visible_pairs(q.shape[1], row, q.device) for row in bounds.tolist()])[:, None]
-    scores = (torch.einsum("bihd,bjhd->bhij", q.float(), k) * scale).masked_fill(~visible, -math.inf)
-    lse = scores.logsumexp(-1)
-    weights = (scores - lse.nan_to_num(neginf=0.0)[..., None]).exp()
-    return torch.einsum("bhij,bjhd->bihd", weights, v), lse
-
-
-def make(case, dtype, head_dim, seed=0):
-    """Inputs whose padding is NaN, and their clean copies."""
-    batch_size, seqlen, heads_q, heads_kv, rows = case
-    torch.manual_seed(seed)
-    bounds = torch.tensor(rows, dtype=torch.int32, device="cuda")
-    clean = [
-        torch.randn(batch_size, seqlen, heads, head_dim, device="cuda", dtype=dtype)
-        for heads in (heads_q, heads_kv, heads_kv)
-    ]
-    padding = torch.stack([~visible_pairs(seqlen, row, "cuda").any(-1) for row in rows])
-    return [x.masked_fill(padding[:, :, None, None], math.nan) for x in clean], clean, bounds
-
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_it_is_the_reference_over_bounds_of_every_kind(dtype, head_dim):
     scale = 1.3 / math.sqrt(head_dim)
     for seed, case in enumerate([*EDGES, *random_rows(25)]):
         poisoned, clean, bounds = make(case, dtype, head_dim, seed)
-        out, lse = attention(*poisoned, bounds, softmax_scale=scale, return_lse=True)
-        wanted, wanted_lse = reference(*clean, bounds, scale)
-        # One rounding of the output, and weights rounded to 16 bits under values of a normal distribution.
-        torch.testing.assert_close(out.float(), wanted, rtol=0.008, atol=0.006, msg=lambda m, case=case: f"{case}: {m}")
-        torch.testing.assert_close(lse, wanted_lse, rtol=1e-5, atol=1e-3, msg=lambda m, case=case: f"{case}: {m}")
-        again, _ = attention(*poisoned, bounds, softmax_scale=scale, return_lse=True)
-        assert torch.equal(out, again), case
+        found = attention(*poisoned, bounds, {}, softmax_scale=scale, return_lse=True)
+        assert_right(found, reference(*clean, bounds, scale), (case, dtype, head_dim, seed))
+        again = attention(*poisoned, bounds, {}, softmax_scale=scale)
+        assert torch.equal(found[0], again), case
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_no_order_of_tiles_changes_a_bit(head_dim):
+    """Longest first, the last round in pieces, a block per tile: the same sums in the same order."""
+    default = default_config(head_dim)
+    changes = [
+        {"schedule": "longest_first"},
+        {"balanced": True},
+        {"schedule": "longest_first", "balanced": True},
+        {"persistent": False},
+        {"schedule": "longest_first", "persistent": False},
+        {"turns": False},
+    ]
+    large = (5, 2500, 16, 4, [[0, 2000, 2000, 2500], [0, 64, 64, 2500], [0, 0, 0, 2500], [9, 2500, 0, 0], [0, 0, 0, 0]])
+    for seed, case in enumerate([*EDGES, *random_rows(10), large]):
+        inputs, _, bounds = make(case, torch.bfloat16, head_dim, seed)
+        wanted = attention(*inputs, bounds, default, return_lse=True)
+        for each in changes:
+            found = attention(*inputs, bounds, {**default, **each}, return_lse=True)
+            assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)), (case, each)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("cap", [2.0, 30.0])
+def test_capped_logits(head_dim, cap):
+    scale = 4 / math.sqrt(head_dim)
+    for seed, case in enumerate([*EDGES, *random_rows(8)]):
+        poisoned, clean, bounds = make(case, torch.bfloat16, head_dim, seed)
+        found = attention(*poisoned, bounds, {}, softmax_scale=scale, logit_cap=cap, return_lse=True)
+        wanted = reference(*clean, bounds, scale, cap=cap)
+        # The hardware's tanh is right to 11 bits of a logit, which may be as large as the cap.
+        assert_right(found, wanted, (case, head_dim, cap), out={"rtol": 0.02, "atol": 0.03}, lse=cap / 1000)
+
+
+def rows_of(inputs, rows, history):
+    """Output of some rows by themselves: a long sequence's scores do not fit at once."""
+    q, k, v = (x.float() for x in inputs)
+    scores = torch.einsum("bihd,bjhd->bhij", q[:, rows], k[:, :history]) / math.sqrt(q.shape[-1])
+    own = torch.einsum("bihd,bihd->bhi", q[:, rows], k[:, rows]) / math.sqrt(q.shape[-1])
+    own = own.masked_fill(rows < history, -math.inf)
+    weights = torch.cat([scores, own[..., None]], -1).softmax(-1)
+    return torch.einsum("bhij,bjhd->bihd", weights[..., :-1], v[:, :history]) + (
+        weights[..., -1].transpose(1, 2)[..., None] * v[:, rows]
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"schedule": "longest_first", "balanced": True}], ids=str)
+def test_131072_tokens(changes):
+    seqlen, history = 131072, 130001
+    inputs = [torch.randn(1, seqlen, 2, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    bounds = torch.tensor([[0, history, history, seqlen]], dtype=torch.int32, device="cuda")
+    out = attention(*inputs, bounds, changes)
+    rows = torch.cat([torch.randint(seqlen, (100,), device="cuda"), torch.tensor([0, history, seqlen - 1]).cuda()])
+    torch.testing.assert_close(out[:, rows].float(), rows_of(inputs, rows, history), rtol=0.02, atol=0.003)
+
+
+def test_batch_rows_more_than_2_to_the_31_elements_apart():
+    if torch.cuda.mem_get_info()[0] < 20 << 30:
+        pytest.skip("needs 20 GiB of GPU memory")
+    seqlen, heads, apart = 500, 4, 2**31 + 8
+    shape = (2, seqlen, heads, 128)
+    far = [
+        torch.empty(apart + seqlen * heads * 128, device="cuda", dtype=torch.bfloat16).as_strided(
+            shape, (apart, heads * 128, 128, 1)
+        )
+        for _ in range(3)
+    ]
+    near = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    for x, y in zip(far, near, strict=True):
+        x.copy_(y)
+    bounds = torch.tensor([[0, 300, 300, 500], [7, 450, 460, 499]], dtype=torch.int32, device="cuda")
+    assert torch.equal(attention(*far, bounds, {}), attention(*near, bounds, {}))
 
 
 def test_scores_that_rise_along_the_history():
@@ -87,7 +106,7 @@ def test_scores_that_rise_along_the_history():
     q, k, v = (torch.randn(1, 1024, 1, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     q, k = q.abs(), k.abs() * torch.linspace(40, 0, 1024, device="cuda", dtype=torch.bfloat16)[None, :, None, None]
     bounds = torch.tensor([[0, 900, 900, 1024]], dtype=torch.int32, device="cuda")
-    out, lse = attention(q, k, v, bounds, return_lse=True)
+    out, lse = attention(q, k, v, bounds, {}, return_lse=True)
     wanted, wanted_lse = reference(q, k, v, bounds, 1 / math.sqrt(128))
     torch.testing.assert_close(out.float(), wanted, rtol=0.02, atol=0.02)
     torch.testing.assert_close(lse, wanted_lse, rtol=1e-4, atol=1e-2)
@@ -98,16 +117,34 @@ def test_slices_of_a_larger_tensor():
     qkv = torch.randn(2, 500, 3, 4, 128, device="cuda", dtype=torch.bfloat16)
     bounds = torch.tensor([[0, 300, 300, 500], [10, 20, 0, 10]], dtype=torch.int32, device="cuda")
     parts = qkv.unbind(2)
-    assert torch.equal(attention(*parts, bounds), attention(*(x.contiguous() for x in parts), bounds))
+    assert torch.equal(attention(*parts, bounds, {}), attention(*(x.contiguous() for x in parts), bounds, {}))
 
 
-def test_graph_and_compiled_program_give_the_same():
-    (q, k, v), _, bounds = make((2, 600, 4, 2, [[0, 400, 400, 600], [0, 10, 20, 600]]), torch.bfloat16, 128)
-    wanted = attention(q, k, v, bounds)
+@pytest.mark.parametrize("config", [{}, {"schedule": "longest_first", "balanced": True}], ids=str)
+def test_graph_and_compiled_program_give_the_same(config):
+    _, (q, k, v), bounds = make((2, 600, 4, 2, [[0, 400, 400, 600], [0, 10, 20, 600]]), torch.bfloat16, 128)
+    wanted = attention(q, k, v, bounds, config)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = attention(q, k, v, bounds)
+        out = attention(q, k, v, bounds, config)
+    bounds.copy_(torch.tensor([[0, 10, 20, 600], [0, 400, 400, 600]]))  # the order of tiles follows in a replay, too
+    other = attention(q, k, v, bounds, config)
     out.zero_()
     graph.replay()
-    assert torch.equal(out, wanted)
-    assert torch.equal(torch.compile(attention, fullgraph=True)(q, k, v, bounds), wanted)
+    assert torch.equal(out, other)
+    compiled = torch.compile(attention, fullgraph=True)(q, k, v, bounds, config)
+    assert torch.equal(compiled, other)
+    assert not torch.equal(wanted, other)
+
+
+def test_without_a_config_it_is_the_tuned_one_or_the_default(tmp_path, monkeypatch):
+    from attnctl.profile.runtime import NotTuned, forget
+
+    monkeypatch.setenv("ATTNCTL_CONFIG_DIR", str(tmp_path))
+    forget()
+    (q, k, v), _, bounds = make((1, 321, 2, 2, [[0, 200, 200, 321]]), torch.bfloat16, 128)
+    with pytest.warns(NotTuned, match=r"s321-.*: nothing is tuned for it on .*; the kernel's default is used"):
+        found = attention(q, k, v, bounds)
+    assert torch.equal(found, attention(q, k, v, bounds, {}))
+    compiled = torch.compile(attention, fullgraph=True)
+    assert torch.equal(compiled(q, k, v, bounds), found)

@@ -3,13 +3,21 @@
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily  # noqa: E402
 
 from attnctl_kernels import ranker  # noqa: E402
+from attnctl_kernels.contract import Mask  # noqa: E402
+from attnctl_kernels.ranker.checks import check_numbers, read_config, write_config  # noqa: E402
 
 
 def make(*, seqlen=100, num_heads=4, head_dim=128, dtype=torch.bfloat16, device="cuda"):
     return torch.empty(2, seqlen, num_heads, head_dim, dtype=dtype, device=device)
+
+
+def test_a_mask_may_have_other_lengths_of_queries_and_keys():
+    table = torch.empty(1, 100, 2, dtype=torch.int32, device="cuda")  # for all batch rows
+    out = call(bounds=None, mask=table, k=make(seqlen=300), v=make(seqlen=300), logit_cap=30.0)
+    assert out.shape == (2, 100, 4, 128)
 
 
 def call(**changes):
@@ -38,13 +46,31 @@ FAULTS = {
         lambda: {"k": torch.empty_strided((2, 100, 4, 128), (51300, 513, 128, 1), dtype=torch.bfloat16, device="cuda")},
         r"k has strides \(51300, 513, 128, 1\).*pass k.contiguous\(\)",
     ),
-    "head_dim": (lambda: {name: make(head_dim=96) for name in "qkv"}, r"head_dim is 96; the kernel takes 64 and 128"),
+    "head_dim": (
+        lambda: {name: make(head_dim=80) for name in "qkv"},
+        r"head_dim is 80; the kernel takes 64, 96, 128",
+    ),
     "length": (lambda: {"k": make(seqlen=99), "v": make(seqlen=99)}, r"both must be \(batch_size=2, seqlen=100"),
     "heads": (lambda: {"k": make(num_heads=3), "v": make(num_heads=3)}, r"4 query heads do not divide into 3"),
     "bounds": (lambda: {"bounds": torch.empty(2, 4, device="cuda")}, r"bounds is \(2, 4\) torch.float32 .* \(2, 4\)"),
     "config": (lambda: {"config": {"tile_m": 96}}, r"tile_m is 96; it must be one of 64, 128, 192"),
     "unknown": (lambda: {"config": {"tile_k": 96}}, r"unknown tile_k; known are tile_m, tile_n"),
     "memory": (lambda: {"config": {"tile_n": 256}}, r"bytes of shared memory"),
+    "schedule": (
+        lambda: {"config": {"schedule": "last"}},
+        r"schedule is last; it must be one of linear, ",
+    ),
+    "neither": (lambda: {"bounds": None}, r"give either bounds, for history and candidates, or mask"),
+    "both": (lambda: {"mask": Mask(pattern="causal")}, r"give either bounds"),
+    "gaps": (
+        lambda: {"bounds": None, "mask": Mask(pattern="blocks", block_size=(50, 50), rows=((0, 1), (0,)))},
+        r"mask pattern blocks: its rows do not see one range",
+    ),
+    "table": (
+        lambda: {"bounds": None, "mask": torch.empty(2, 99, 2, dtype=torch.int32, device="cuda")},
+        r"mask is \(2, 99, 2\) torch.int32 .* \(2, 100, 2\)",
+    ),
+    "cap": (lambda: {"logit_cap": 0.0}, r"logit_cap is 0.0; it must be positive and finite"),
     "scale": (lambda: {"softmax_scale": 0.0}, r"softmax_scale is 0.0; it must be positive and finite"),
 }
 
@@ -61,3 +87,15 @@ def test_gradients_are_refused():
         call(q=make().requires_grad_())
     with torch.no_grad():
         call(q=make().requires_grad_())
+
+
+def test_a_config_can_be_written_in_a_compiled_program():
+    def length(x, config):
+        check_numbers(softmax_scale=0.1, logit_cap=None)
+        return x + len(write_config(config))
+
+    config = {"tile_n": 64, "schedule": "longest_first", "balanced": True}
+    assert read_config(write_config(config)) == config
+    with unset_fake_temporarily():
+        compiled = torch.compile(length, backend="eager", fullgraph=True)
+        assert int(compiled(torch.zeros(1), config)) == len(write_config(config))

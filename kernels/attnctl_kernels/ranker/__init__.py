@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnctl_kernels.ranker.op import attention
+    from attnctl_kernels.ranker.op import attention, visible_ranges
 
-__all__ = ["attention"]
+__all__ = ["attention", "visible_ranges"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 from attnctl_kernels.arch import ARCHES
-from attnctl_kernels.contract import Config, Scalar
+from attnctl_kernels.contract import Config, Pattern, Scalar
 
 ROWS = 64  # of a warp group: wgmma's M
 GRANULE = 16  # columns: the depth of one wgmma, of which P·V takes tile_n
 TILES_M = (64, 128, 192)
 TILES_N = tuple(range(2 * GRANULE, 257, GRANULE))
 STAGES = tuple(range(2, 9))
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = (64, 96, 128, 192, 256)
 DTYPES = ("bfloat16", "float16")
-PATTERNS = ("history_candidate", "dense")
+# A row sees one range of keys, or the history and perhaps itself.
+RANGES: tuple[Pattern, ...] = ("dense", "causal", "sliding_window", "document", "prefix_lm")
+PATTERNS: tuple[Pattern, ...] = ("history_candidate", *RANGES)
 
 SMEM_LIMIT = ARCHES["sm_90"].smem_bytes
 SMEM_GRANULE = 1024
@@ -26,6 +31,9 @@ REGISTERS = {1: (240, 40), 2: (240, 24), 3: (160, 32)}
 # What addresses, row statistics and the next tile's bounds take beside the fragments.
 OTHER_REGISTERS = 28
 
+Schedule = Literal["linear", "longest_first"]
+SCHEDULES: tuple[Schedule, ...] = ("linear", "longest_first")
+
 
 class ForwardConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -35,22 +43,55 @@ class ForwardConfig(BaseModel):
     stages: int | None = None  # buffers of keys, and of values
     turns: bool | None = None  # the consumer warp groups issue their products in turns
     persistent: bool | None = None  # one block per SM takes tile after tile, and loads the next while it stores
+    schedule: Schedule | None = None  # the order of tiles: of batch row, head and row; or those of most keys first
+    balanced: bool | None = None  # tiles that are left for a last round are cut between blocks that would be idle
 
 
-def default_config(head_dim: int) -> dict[str, Scalar]:
-    """Three warp groups, and as many keys per step as shared memory and registers then hold."""
-    tile_n, stages = (80, 2) if head_dim > 64 else (128, 3)
-    return {"tile_m": 192, "tile_n": tile_n, "stages": stages, "turns": True, "persistent": True}
+LEAST_KEYS = 48  # per step, of defaults and of the space: with fewer, a step is all barriers
+_STAGES_OF_DEFAULT = (3, 2)
+
+
+def default_config(head_dim: int, *, ranges: bool = False) -> dict[str, Scalar]:
+    """As many warp groups as leave room for 48 keys per step, then as many keys as fit, then up to three stages."""
+    tile_m, tile_n, stages = _default_tile(head_dim, ranges)
+    return {
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "stages": stages,
+        "turns": True,
+        "persistent": True,
+        "schedule": "linear",
+        "balanced": False,
+    }
+
+
+@cache
+def _default_tile(head_dim: int, ranges: bool) -> tuple[int, int, int]:
+    for tile_m in reversed(TILES_M):
+        for tile_n in reversed([each for each in TILES_N if LEAST_KEYS <= each <= 128]):
+            for stages in _STAGES_OF_DEFAULT:
+                config = {"tile_m": tile_m, "tile_n": tile_n, "stages": stages}
+                fits = smem_bytes(head_dim, config, ranges=ranges) <= SMEM_LIMIT
+                if fits and fragment_registers(head_dim, config) <= register_limit(config):
+                    return tile_m, tile_n, stages
+    return TILES_M[0], TILES_N[0], STAGES[0]
 
 
 def warp_groups(config: Config) -> int:
     return int(config["tile_m"]) // ROWS
 
 
-def smem_bytes(head_dim: int, config: Config) -> int:
-    """Q; K on the diagonal; V on the diagonal, and then O; rings of K and V; barriers; rounded up."""
+def tile_count(tile_m: int, batch_size: int, seqlen: int, num_heads: int) -> int:
+    return -(-seqlen // tile_m) * num_heads * batch_size
+
+
+def smem_bytes(head_dim: int, config: Config, *, ranges: bool = False) -> int:
+    """Q; K on the diagonal, unless rows see ranges; V on the diagonal, and then O; rings of K and V; barriers.
+
+    Rounded up to whole KiB.
+    """
     tile_m, tile_n, stages = (int(config[name]) for name in ("tile_m", "tile_n", "stages"))
-    rows = 3 * tile_m + 2 * stages * tile_n
+    rows = (2 if ranges else 3) * tile_m + 2 * stages * tile_n
     barriers = 6 * warp_groups(config) + 2 * stages
     used = rows * head_dim * ELEMENT_BYTES + barriers * BARRIER_BYTES
     return -(-used // SMEM_GRANULE) * SMEM_GRANULE

@@ -16,7 +16,9 @@ from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, 
 from attnctl_kernels.fa4.cubin import read_cubin
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
 from attnctl_kernels.ranker import backward_call
+from attnctl_kernels.ranker.ranges import ranges
 from attnctl_kernels.ranker.sources import SOURCES, sources_hash
+from attnctl_kernels.ranker.spec import by_ranges, tile_count
 
 ARCH = "sm_90"
 MODULES = {"nvidia-cutlass-dsl": "cutlass", "apache-tvm-ffi": "tvm_ffi"}
@@ -95,12 +97,15 @@ class RankerLauncher:
         from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass
 
         kernel, device = build.load(path), inputs.q.device
-        bounds = _bounds(problem).to(device)
+        bounds = (_ranges(problem) if by_ranges(problem) else _bounds(problem)).to(device)
+        order = None
+        if candidate.config["schedule"] == "longest_first":
+            order = torch.empty(tile_count(problem, candidate.config), dtype=torch.int32, device=device)
         out = torch.empty_like(inputs.q)
         lse = inputs.q.new_empty(problem.batch_size, problem.num_heads_q, problem.seqlen_q, dtype=torch.float32)
         scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
         num_sms = torch.cuda.get_device_properties(device).multi_processor_count
-        arguments = (inputs.q, inputs.k, inputs.v, out, lse, bounds, scale, num_sms)
+        arguments = (inputs.q, inputs.k, inputs.v, out, lse, bounds, order, scale, None, num_sms)
         return KernelCall(kernel, arguments, {"out": out, "lse": lse})
 
 
@@ -111,6 +116,11 @@ def _bind_backward(problem: Problem, candidate: Candidate, path: Path, inputs: I
     scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
     given = (inputs.q, inputs.k, inputs.v, inputs.out, inputs.dout, inputs.lse)
     return KernelCall(backward_call.load(path), (*given, *outputs.values(), *scratch, bounds, scale), outputs, scratch)
+
+
+def _ranges(problem: Problem) -> torch.Tensor:
+    each = torch.from_numpy(ranges(problem.mask, problem.seqlen_q, problem.seqlen_k))
+    return each.expand(problem.batch_size, -1, -1)
 
 
 def _bounds(problem: Problem) -> torch.Tensor:
@@ -128,7 +138,8 @@ def _object(task: Task, candidate: Candidate) -> tuple[Path, bool]:
     try:
         if task.pass_name == "backward":  # noqa: S105 - not a password
             return backward_call.kernel_object(head_dim, dtype, config, folder)
-        return build.forward_object(build.forward_traits(head_dim, dtype, config), folder)
+        traits = build.forward_traits(head_dim, dtype, config, ranges=by_ranges(task.problem))
+        return build.forward_object(traits, folder)
     except Exception as error:
         raise CompileError(one_line(error)) from error
 

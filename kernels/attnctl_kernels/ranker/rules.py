@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from attnctl_kernels.contract import Case, join_words
+from attnctl_kernels.ranker import backward_config
 from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are found as a module's attributes
     backward_registers_exceeded,
@@ -15,46 +15,51 @@ from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are fo
     dq_does_not_divide_among_warp_groups,
     number_of_backward_stages_without_a_kernel,
 )
-from attnctl_kernels.ranker.spec import covers
+from attnctl_kernels.ranker.spec import by_ranges, covers
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
+PATTERNS = {"forward": own.PATTERNS, "backward": backward_config.PATTERNS}
+HEAD_DIMS = {"forward": own.HEAD_DIMS, "backward": backward_config.HEAD_DIMS}
 
-@rule("RANKER-001", why="the mask is built into the kernel as bounds per batch row")
-def mask_is_not_history_and_candidates(case: Case) -> Iterator[Violation]:
+
+@rule("RANKER-001", why="a tile walks one range of keys")
+def mask_is_no_range_per_row(case: Case) -> Iterator[Violation]:
     """A mask that the kernel does not have.
 
-    What: `mask.pattern` is `history_candidate` or `dense`.
+    What: `mask.pattern` is `history_candidate`, `dense`, `causal`, `sliding_window`, `document` or `prefix_lm`; in the
+    backward pass one of the first two.
 
-    Why: The kernel knows one mask: all history for every row, and its own key for each candidate. It computes from four
-    bounds per batch row which tiles to visit, so that there are no block lists and no mask function. Without candidates
-    it is dense attention.
+    Why: The kernel has no block lists and no mask function. Rows see the history and perhaps their own key, as four
+    bounds per batch row say; or one range of keys each, whose ends ascend from row to row. Which blocks a tile visits,
+    and which of them need masking, follows by arithmetic. Listed blocks may leave gaps. The backward pass knows bounds
+    only.
 
-    Fix: Another family, such as `fa4` or `flex`, for other masks.
+    Fix: Another family, such as `fa4` or `flex`.
     """
     pattern = case.problem.mask.pattern
-    if pattern not in own.PATTERNS:
+    if pattern not in PATTERNS[case.pass_name]:
         advice = "use family fa4 or flex for this mask"
         yield Violation("mask.pattern", f"the kernel has no mask {pattern}", advice=advice)
 
 
-@rule("RANKER-002", why="fragments and shared memory are laid out for whole swizzled rows of 128 bytes")
+@rule("RANKER-002", why="fragments and shared memory are laid out for whole swizzled lines")
 def head_dim_without_a_kernel(case: Case) -> Iterator[Violation]:
     """A head dimension that the kernel is not written for.
 
-    What: `head_dim` is 64 or 128, and `head_dim_v` is the same.
+    What: `head_dim` is 64, 96, 128, 192 or 256; in the backward pass 64 or 128. `head_dim_v` is the same.
 
-    Why: One row of a tile is one or two swizzled lines of 128 bytes. The output starts as a row of V on the diagonal,
-    whose score is a product of rows of Q and K: all four have the same layout.
+    Why: A row of a tile is a whole number of swizzled lines, of 128 bytes, or of 64 at 96. The output starts as a row
+    of V on the diagonal, whose score is a product of rows of Q and K: all four have the same layout.
 
-    Fix: 64 or 128; pad with zeros, which changes neither scores nor the first columns of the output, and give
-    `softmax_scale` the value of the real head dimension.
+    Fix: The next of them; pad with zeros, which changes neither scores nor the first columns of the output, and give
+    `softmax_scale` the value of the real head dimension. Beyond them, another family.
     """
-    problem = case.problem
-    if problem.head_dim not in own.HEAD_DIMS:
-        larger = [dim for dim in own.HEAD_DIMS if dim > problem.head_dim] or own.HEAD_DIMS[-1:]
+    problem, known = case.problem, HEAD_DIMS[case.pass_name]
+    if problem.head_dim not in known:
+        larger = [dim for dim in known if dim > problem.head_dim] or known[-1:]
         fixes = (Fix("problem.head_dim", larger[0]),) if problem.head_dim == problem.head_dim_v else ()
         advice = "" if fixes else "use family fa4, which takes different head dimensions"
-        message = f"head_dim {problem.head_dim} is not {join_words(own.HEAD_DIMS)}"
+        message = f"head_dim {problem.head_dim} is not {join_words(known)}"
         yield Violation("problem.head_dim", message, fixes, advice)
     elif problem.head_dim != problem.head_dim_v:
         message = f"head_dim_v {problem.head_dim_v} is not head_dim {problem.head_dim}"
@@ -121,18 +126,18 @@ def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     """Tiles and rings need more shared memory than a block can have.
 
     What: `(3 * tile_m + 2 * stages * tile_n) * head_dim * 2 + 8 * (6 * tile_m / 64 + 2 * stages)`, rounded up to
-    1024, is at most 232448.
+    1024, is at most 232448; `2 * tile_m` where the mask has no candidates.
 
     Why: Q, the rows of K and V on the diagonal, and the rings of K and V lie in shared memory together, with two
-    barriers per buffer; the output takes the place of the values on the diagonal. The launch fails where they do not
-    fit.
+    barriers per buffer; the output takes the place of the values on the diagonal. Without candidates there are no keys
+    on the diagonal. The launch fails where they do not fit.
 
     Fix: The largest `tile_n`, or number of stages, that fits. At head_dim 128, 128 x 144 with two stages needs 246784
     bytes; 128 x 128 needs 230400.
     """
     if not covers(case):
         return
-    used = own.smem_bytes(case.problem.head_dim, case.config)
+    used = _smem_bytes(case)
     if used > own.SMEM_LIMIT:
         fixes = tuple(_fitting(case))
         message = f"the kernel needs {used} bytes of shared memory, the limit is {own.SMEM_LIMIT}"
@@ -159,11 +164,28 @@ def registers_exceeded(case: Case) -> Iterator[Violation]:
         return
     held, limit = own.fragment_registers(case.problem.head_dim, case.config), own.register_limit(case.config)
     if held > limit:
-        fitting = [n for n in own.TILES_N if _with(case, tile_n=n)(own.fragment_registers) <= limit]
+        head_dim = case.problem.head_dim
+        fitting = [n for n in own.TILES_N if own.fragment_registers(head_dim, {**case.config, "tile_n": n}) <= limit]
         fixes = tuple(Fix("config.tile_n", n) for n in fitting[-1:])
         groups = own.warp_groups(case.config)
         message = f"S, P and O take {held} registers per thread, {limit} are free with {groups} warp groups"
         yield Violation("config.tile_n", message, fixes, "" if fixes else "lower tile_m")
+
+
+@rule("RANKER-009", passes=("forward",), why="a last round is one of blocks that take tile after tile")
+def balanced_without_rounds(case: Case) -> Iterator[Violation]:
+    """Tiles of a last round are to be cut, and there are no rounds.
+
+    What: `balanced` needs `persistent`.
+
+    Why: With one block per SM, tiles that are left for a last round occupy some SMs while others are idle; `balanced`
+    cuts them between warp groups, for as many blocks as there are. Without `persistent` each tile has its own block.
+
+    Fix: `persistent: true`.
+    """
+    if case.config.get("balanced") and not case.config.get("persistent"):
+        fixes = (Fix("config.persistent", True), Fix("config.balanced", False))
+        yield Violation("config.balanced", "balanced is set, and persistent is not", fixes)
 
 
 def _not_one_of(case: Case, name: str, allowed: Sequence[int]) -> Iterator[Violation]:
@@ -177,13 +199,12 @@ def _not_one_of(case: Case, name: str, allowed: Sequence[int]) -> Iterator[Viola
         yield Violation(f"config.{name}", f"{name} {value} is not {known}", fixes)
 
 
-def _with(case: Case, **changes: Any) -> Any:
-    config = {**case.config, **changes}
-    return lambda measure: measure(case.problem.head_dim, config)
+def _smem_bytes(case: Case, **changes: int) -> int:
+    return own.smem_bytes(case.problem.head_dim, {**case.config, **changes}, ranges=by_ranges(case.problem))
 
 
 def _fitting(case: Case) -> Iterator[Fix]:
     """The largest value of one parameter at a time that fits."""
     for name, values in (("tile_n", own.TILES_N), ("stages", own.STAGES)):
-        fitting = [each for each in values if _with(case, **{name: each})(own.smem_bytes) <= own.SMEM_LIMIT]
+        fitting = [each for each in values if _smem_bytes(case, **{name: each}) <= own.SMEM_LIMIT]
         yield from (Fix(f"config.{name}", each) for each in fitting[-1:])

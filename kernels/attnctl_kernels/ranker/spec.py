@@ -14,6 +14,7 @@ from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker.sources import SOURCES, sources_hash
 
 TENSOR_OPS = 4096  # per SM and cycle
+UNEQUAL = ("causal", "prefix_lm", "document")  # masks of which some tiles see more keys than others
 TILE_CYCLES = 1500  # prologue, diagonal and epilogue of a tile
 STEP_CYCLES = 150
 
@@ -33,17 +34,19 @@ class Ranker(Family):
     ) -> dict[str, Scalar]:
         if pass_name == "backward":  # noqa: S105 - not a password
             return backward_config.default_config(problem.head_dim)
-        return own.default_config(problem.head_dim)
+        return own.default_config(problem.head_dim, ranges=by_ranges(problem))
 
     def space(self, problem: Problem, pass_name: PassName, arch: str | None) -> Mapping[str, Sequence[Any]]:
         if pass_name == "backward":  # noqa: S105 - not a password
             return backward_spec.space()
         return {
             "tile_m": own.TILES_M,
-            "tile_n": tuple(n for n in own.TILES_N if 64 <= n <= 192),
+            "tile_n": tuple(n for n in own.TILES_N if own.LEAST_KEYS <= n <= 192),
             "stages": own.STAGES[:3],
             "turns": (True, False),
             "persistent": (True, False),
+            "schedule": own.SCHEDULES if problem.mask.pattern in UNEQUAL else own.SCHEDULES[:1],
+            "balanced": (False, True),
         }
 
     def resources(self, case: Case) -> tuple[Resource, ...]:
@@ -52,7 +55,12 @@ class Ranker(Family):
         if not covers(case):
             return ()
         return (
-            Resource("shared memory", own.smem_bytes(case.problem.head_dim, case.config), own.SMEM_LIMIT, "bytes"),
+            Resource(
+                "shared memory",
+                own.smem_bytes(case.problem.head_dim, case.config, ranges=by_ranges(case.problem)),
+                own.SMEM_LIMIT,
+                "bytes",
+            ),
             Resource(
                 "fragments per consumer thread",
                 own.fragment_registers(case.problem.head_dim, case.config),
@@ -73,8 +81,8 @@ class Ranker(Family):
         return {SOURCES: sources_hash()}
 
     def kernel_key(self, case: Case) -> Hashable:
-        """Lengths, heads and bounds are arguments."""
-        return case.problem.head_dim, case.problem.dtype
+        """Lengths, heads and what rows see are arguments."""
+        return case.problem.head_dim, case.problem.dtype, by_ranges(case.problem)
 
     def predicted_cost(self, case: Case) -> float:
         """Cycles of an SM: the products that it waits for, and what a step and a tile cost beside them."""
@@ -84,13 +92,32 @@ class Ranker(Family):
             return 0.0
         problem, config = case.problem, case.config
         tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
-        history = problem.seqlen_k if problem.mask.history_len is None else problem.mask.history_len
         products = 4 * tile_m * tile_n * problem.head_dim / TENSOR_OPS
-        steps = -(-history // tile_n)
+        steps = -(-keys_per_tile(problem, tile_m) // tile_n)
         waves = -(-tile_count(problem, config) // ARCHES["sm_90"].num_sms)
         exposed = {1: 1.6, 2: 1.0, 3: 1.0}[own.warp_groups(config)]
         over = own.fragment_registers(problem.head_dim, config) / own.register_limit(config)
         return waves * (steps * (products * exposed * max(1.0, over) ** 2 + STEP_CYCLES) + TILE_CYCLES)
+
+
+def by_ranges(problem: Problem) -> bool:
+    """Whether the forward kernel takes the mask as one range of keys per row: what has no candidates."""
+    return problem.mask.pattern in own.RANGES
+
+
+def keys_per_tile(problem: Problem, tile_m: int) -> int:
+    """That a tile visits, on average, as far as that is known without the mask's tables."""
+    mask, keys = problem.mask, problem.seqlen_k
+    if mask.pattern == "history_candidate":
+        return keys if mask.history_len is None else min(mask.history_len, keys)
+    if mask.pattern == "sliding_window":
+        return min((mask.window or keys) + tile_m, keys)
+    if mask.pattern == "document":
+        longest = max(mask.document_lens or (mask.document_len or keys,))
+        return min(longest + tile_m, keys)
+    if mask.pattern in {"causal", "prefix_lm"}:
+        return (keys + (mask.prefix_len or 0)) // 2
+    return keys
 
 
 def covers(case: Case) -> bool:
@@ -107,7 +134,7 @@ def covers(case: Case) -> bool:
 
 
 def tile_count(problem: Problem, config: Config) -> int:
-    return -(-problem.seqlen_q // int(config["tile_m"])) * problem.num_heads_q * problem.batch_size
+    return own.tile_count(int(config["tile_m"]), problem.batch_size, problem.seqlen_q, problem.num_heads_q)
 
 
 FAMILY = Ranker()

@@ -24,10 +24,17 @@ DTYPES = {"bfloat16": cutlass.BFloat16, "float16": cutlass.Float16}
 SYMBOL = "ranker_forward"
 
 Kernel = Callable[..., None]
-"""``kernel(q, k, v, out, lse, bounds, softmax_scale, num_ctas)`` on PyTorch's current stream, for all shapes."""
+"""On PyTorch's current stream, for all shapes:
+``kernel(q, k, v, out, lse, bounds, order, softmax_scale, logit_cap, num_ctas)``.
+
+``bounds`` is ``(batch_size, 4)``, or with ranges ``(batch_size, seqlen_q, 2)``; ``order`` is scratch of one int32 per
+tile where the longest come first, otherwise None, as ``logit_cap`` is where there is none.
+"""
 
 
-def forward_traits(head_dim: int, dtype: str, config: Config) -> ForwardTraits:
+def forward_traits(
+    head_dim: int, dtype: str, config: Config, *, ranges: bool = False, capped: bool = False
+) -> ForwardTraits:
     return ForwardTraits(
         dtype=DTYPES[dtype],
         head_dim=head_dim,
@@ -36,6 +43,10 @@ def forward_traits(head_dim: int, dtype: str, config: Config) -> ForwardTraits:
         stages=int(config["stages"]),
         turns=bool(config["turns"]),
         persistent=bool(config["persistent"]),
+        longest_first=config["schedule"] == "longest_first",
+        balanced=bool(config["balanced"]),
+        ranges=ranges,
+        capped=capped,
     )
 
 
@@ -68,21 +79,33 @@ def load(path: Path, symbol: str = SYMBOL) -> Kernel:
 
 def compile_forward(traits: ForwardTraits) -> Any:
     batch_size, seqlen, num_heads_q, num_heads_kv = (cute.sym_int() for _ in range(4))
+    keys = cute.sym_int() if traits.ranges else seqlen
 
-    def tensor(num_heads: Any) -> Any:
+    def tensor(length: Any, num_heads: Any) -> Any:
         strides = (*(cute.sym_int64(divisibility=8) for _ in range(3)), 1)
-        shape = (batch_size, seqlen, num_heads, traits.head_dim)
+        shape = (batch_size, length, num_heads, traits.head_dim)
         return cute.runtime.make_fake_tensor(traits.dtype, shape, strides, assumed_align=16)
+
+    def integers(shape: Any, strides: Any) -> Any:
+        return cute.runtime.make_fake_tensor(Int32, shape, strides, assumed_align=4)
 
     lse_strides = (cute.sym_int64(), cute.sym_int64(), 1)
     lse = cute.runtime.make_fake_tensor(Float32, (batch_size, num_heads_q, seqlen), lse_strides, assumed_align=4)
-    bounds = cute.runtime.make_fake_tensor(Int32, (batch_size, 4), (4, 1), assumed_align=4)
+    if traits.ranges:
+        bounds = integers((batch_size, seqlen, 2), (cute.sym_int64(), 2, 1))
+    else:
+        bounds = integers((batch_size, 4), (4, 1))
     return cute.compile(
         Forward(traits),
-        *(tensor(heads) for heads in (num_heads_q, num_heads_kv, num_heads_kv, num_heads_q)),
+        tensor(seqlen, num_heads_q),
+        tensor(keys, num_heads_kv),
+        tensor(keys, num_heads_kv),
+        tensor(seqlen, num_heads_q),
         lse,
         bounds,
+        integers((cute.sym_int(),), (1,)) if traits.longest_first else None,
         Float32(1.0),
+        Float32(1.0) if traits.capped else None,
         Int32(1),
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options="--enable-tvm-ffi",

@@ -11,10 +11,13 @@ from cutlass.utils import SmemAllocator, hopper_helpers
 
 from attnctl_kernels.ranker.config import REGISTERS, ROWS
 from attnctl_kernels.ranker.sm90 import tma
-from attnctl_kernels.ranker.sm90.consumer import WARP_GROUP, consume
+from attnctl_kernels.ranker.sm90.consumer import consume
+from attnctl_kernels.ranker.sm90.order import list_tiles
 from attnctl_kernels.ranker.sm90.producer import load_inputs, store_outputs
 from attnctl_kernels.ranker.sm90.ring import Ring
+from attnctl_kernels.ranker.sm90.schedule import deal
 from attnctl_kernels.ranker.sm90.traits import ForwardTraits
+from attnctl_kernels.ranker.sm90.turns import WARP_GROUP
 
 
 class Forward:
@@ -29,8 +32,10 @@ class Forward:
         mV: cute.Tensor,
         mO: cute.Tensor,
         mLSE: cute.Tensor,  # (batch_size, num_heads_q, seqlen) float32
-        mBounds: cute.Tensor,  # (batch_size, 4) int32: history begin, end, candidates begin, end
+        mBounds: cute.Tensor,  # int32: (batch_size, 4), history begin, end, candidates begin, end; or (.., seqlen, 2)
+        mOrder: cute.Tensor | None,  # (tiles,) int32, scratch, where the longest come first
         softmax_scale: Float32,
+        logit_cap: Float32 | None,
         num_ctas: Int32,
         stream: cuda.CUstream,
     ):
@@ -63,12 +68,18 @@ class Forward:
             warpgroup.OperandSource.RMEM,
         )
         num_tiles = cute.ceil_div(mQ.shape[0], t.tile_m) * mQ.shape[2] * mQ.shape[3]
+        if cutlass.const_expr(t.longest_first):
+            list_tiles(t, mBounds, mOrder, mQ.shape, mK.shape[0], stream)
+        num_tiles, cut = deal(t, num_tiles, num_ctas)
+        scale, before_cap = softmax_scale, None
+        if cutlass.const_expr(t.capped):
+            scale, before_cap = logit_cap, softmax_scale / logit_cap
         grid = num_tiles
         if cutlass.const_expr(t.persistent):
             grid = cutlass.min(num_tiles, num_ctas)
         self.kernel(
             tma_q, gQ, tma_k, gK, tma_v, gV, tma_dk, gDk, tma_dv, gDv, tma_o, gO,
-            mLSE, mBounds, softmax_scale, Float32(softmax_scale * math.log2(math.e)),
+            mLSE, (mBounds, mOrder, cut), scale, Float32(scale * math.log2(math.e)), before_cap,
             num_tiles, mma_qk, mma_pv, tile_layout, ring_layout,
         ).launch(
             grid=[grid, 1, 1],
@@ -82,7 +93,7 @@ class Forward:
         self, tma_q: cute.CopyAtom, gQ: cute.Tensor, tma_k: cute.CopyAtom, gK: cute.Tensor,
         tma_v: cute.CopyAtom, gV: cute.Tensor, tma_dk: cute.CopyAtom, gDk: cute.Tensor,
         tma_dv: cute.CopyAtom, gDv: cute.Tensor, tma_o: cute.CopyAtom, gO: cute.Tensor,
-        mLSE: cute.Tensor, mBounds: cute.Tensor, scale: Float32, scale_log2: Float32,
+        mLSE: cute.Tensor, work: Any, scale: Float32, scale_log2: Float32, before_cap: Float32 | None,
         num_tiles: Int32, mma_qk: cute.TiledMma, mma_pv: cute.TiledMma,
         tile_layout: cute.ComposedLayout, ring_layout: cute.ComposedLayout,
     ):  # fmt: skip
@@ -106,23 +117,26 @@ class Forward:
 
         tiles_layout = tma.stacked(tile_layout, (t.warp_groups, ROWS * t.head_dim))
         stages_layout = tma.stacked(ring_layout, (t.stages, t.tile_n * t.head_dim))
-        sQ, sD, sO = (
-            x.get_tensor(tiles_layout.outer, swizzle=tiles_layout.inner) for x in (storage.q, storage.d, storage.o)
-        )
+        sQ, sO = (x.get_tensor(tiles_layout.outer, swizzle=tiles_layout.inner) for x in (storage.q, storage.o))
+        sD = None
+        if cutlass.const_expr(t.diagonal):
+            sD = storage.d.get_tensor(tiles_layout.outer, swizzle=tiles_layout.inner)
         sK, sV = (x.get_tensor(stages_layout.outer, swizzle=stages_layout.inner) for x in (storage.k, storage.v))
         buffers = sQ, sD, sO, sK, sV
 
+        keys = gK.shape[0] if cutlass.const_expr(t.ranges) else gQ.shape[0]
         registers, producer_registers = REGISTERS[t.warp_groups]
         if warp_index < 4:
             cute.arch.setmaxregister_decrease(producer_registers)
             if warp_index == 0:
                 atoms, tensors = (tma_q, tma_k, tma_v, tma_dk), (gQ, gK, gV, gDk)
-                load_inputs(t, atoms, tensors, buffers, rings, mBounds, num_tiles)
+                load_inputs(t, atoms, tensors, buffers, rings, keys, work, num_tiles)
             elif warp_index == 1:
-                store_outputs(t, (tma_dv, tma_o), (gDv, gO), sO, rings[2], mBounds, num_tiles)
+                store_outputs(t, (tma_dv, tma_o), (gDv, gO), sO, rings[2], keys, work, num_tiles)
         else:
             cute.arch.setmaxregister_increase(registers)
-            consume(t, mLSE, gO.shape, buffers, rings, mBounds, scale, scale_log2, num_tiles, mma_qk, mma_pv)
+            scales = scale, scale_log2, before_cap
+            consume(t, mLSE, gO.shape, keys, buffers, rings, work, scales, num_tiles, mma_qk, mma_pv)
 
     def _storage(self) -> Any:
         """In this order nothing is padded: buffers are multiples of 1024 bytes, barriers come last."""
@@ -134,7 +148,8 @@ class Forward:
         @cute.struct
         class Storage:
             q: buffer(t.tile_m)
-            d: buffer(t.tile_m)
+            if t.diagonal:
+                d: buffer(t.tile_m)
             o: buffer(t.tile_m)
             k: buffer(t.stages * t.tile_n)
             v: buffer(t.stages * t.tile_n)

@@ -15,6 +15,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutlass.cutlass_dsl import T, dsl_user_op
 
 SLACK = 8.0  # in powers of 2
+LOWEST = -1e30
 
 
 def flat(x: cute.Tensor) -> cute.Tensor:
@@ -49,6 +50,32 @@ def hide_columns(S: cute.Tensor, limit: Int32):
 
 
 @cute.jit
+def hide_outside(S: cute.Tensor, lows: list[Int32], highs: list[Int32]):
+    """Set what lies outside a row's columns, counted as above, to minus infinity."""
+    s = flat(S)
+    for i in cutlass.range_constexpr(cute.size(s)):
+        column, r = 8 * (i // 4) + i % 2, i // 2 % 2
+        s[i] = s[i] if lows[r] <= column and column < highs[r] else -Float32.inf
+
+
+def cap(S: cute.Tensor, scale: Float32) -> None:
+    """``tanh(scale S)``, which the logits are then a multiple of; the hardware's, to 11 bits."""
+    s = flat(S)
+    for i in range(cute.size(s)):
+        s[i] = capped(s[i], scale)
+
+
+def capped(score: Float32, scale: Float32) -> Float32:
+    return cute.math.tanh(score * scale, fastmath=True)
+
+
+def start(row_max: cute.Tensor, row_sum: cute.Tensor) -> None:
+    """Of rows that have seen nothing: a maximum below every score, and finite, so that differences are numbers."""
+    row_max.fill(LOWEST)
+    row_sum.fill(0.0)
+
+
+@cute.jit
 def softmax(S: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, correction: cute.Tensor, scale_log2: Float32):
     """Replace scores by exp(score - row maximum so far); ``correction`` is what earlier sums must be multiplied by.
 
@@ -65,6 +92,15 @@ def softmax(S: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, correcti
         for i in elements:
             s[i] = cute.math.exp2(s[i] * scale_log2 - offset, fastmath=True)
         row_sum[r] = row_sum[r] * correction[r] + _sum([s[i] for i in elements])
+
+
+def weigh_and_settle(
+    S: cute.Tensor, P: cute.Tensor, O: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, part: cute.Tensor,
+    correction: cute.Tensor, scale_log2: Float32,
+) -> None:  # fmt: skip
+    """Weights of a block, and its part of the sums."""
+    exceeds = weigh(S, P, row_max, part, scale_log2)
+    settle(exceeds, S, P, O, row_max, row_sum, part, correction, scale_log2)
 
 
 @cute.jit
@@ -140,7 +176,7 @@ def round_to(source: cute.Tensor, target: cute.Tensor) -> None:
 @cute.jit
 def score_diagonal(
     operands: Any, own_score: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, row: Int32, bounds: Any,
-    quad: Int32,
+    quad: Int32, before_cap: Float32 | None,
 ):  # fmt: skip
     """Score each row's own key: the first maximum of every row, and for candidates also the first sum, 1.
 
@@ -160,6 +196,8 @@ def score_diagonal(
         # History wins where the two overlap: such a row sees its own key there already.
         candidate = c_lo <= here and here < c_hi and (here < h_lo or h_hi <= here)
         row_max[r] = cute.arch.warp_reduction_sum(dots[r], threads_in_group=4)
+        if cutlass.const_expr(before_cap is not None):
+            row_max[r] = capped(row_max[r], before_cap)
         own_score[r] = row_max[r] if candidate else -Float32.inf
         row_sum[r] = Float32(1.0) if candidate and quad == 0 else Float32(0.0)
 

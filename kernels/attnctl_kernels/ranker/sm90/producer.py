@@ -7,13 +7,13 @@ from cutlass import Int32, cute
 
 from attnctl_kernels.ranker.sm90 import tma
 from attnctl_kernels.ranker.sm90.ring import Cursor, Ring
-from attnctl_kernels.ranker.sm90.schedule import first_tile, locate, visits
+from attnctl_kernels.ranker.sm90.schedule import first_tile, locate, rows_of, visits
 from attnctl_kernels.ranker.sm90.traits import ForwardTraits
 
 
 @cute.jit
 def load_inputs(
-    t: ForwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, mBounds: cute.Tensor, num_tiles: Int32
+    t: ForwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, keys: Int32, work: Any, num_tiles: Int32
 ):
     """Q, K and V, and K on the diagonal."""
     tma_q, tma_k, tma_v, tma_d = atoms
@@ -23,20 +23,21 @@ def load_inputs(
     tile_at, at = Cursor.start(1), Cursor.start(t.stages)
     index, step = first_tile()
     while index < num_tiles:
-        tile, bounds = locate(t, index, gQ.shape, mBounds)
-        row, head, batch = tile
-        clipped, blocks, _ = visits(t, row, gQ.shape[0], bounds)
+        tile, bounds = locate(t, index, gQ.shape, work)
+        row, head, batch, end = tile
+        clipped, blocks, _ = visits(t, row, end, keys, bounds)
         h_lo, h_hi, _, _ = clipped
         kv_head = head // (gQ.shape[2] // gK.shape[2])
         # Buffers in the order in which the tile before lets go of them.
-        _load_rows(t, tma_d, gD, (row, kv_head, batch), sD, d_ring, tile_at)
+        if cutlass.const_expr(t.diagonal):
+            _load_rows(t, tma_d, gD, tile, kv_head, sD, d_ring, tile_at)
         # The last block, which alone may be ragged, comes first. Values come one step behind their keys.
         last = h_lo + (blocks - 1) * t.tile_n
         if blocks > 0:
             barrier = ring.acquire(at, t.num_bytes(t.tile_n))
             tma.load(tma_k, gK, (last, kv_head, batch), sK[None, None, at.index], t.block, barrier)
             at.advance()
-        _load_rows(t, tma_q, gQ, (row, head, batch), sQ, q_ring, tile_at)
+        _load_rows(t, tma_q, gQ, tile, head, sQ, q_ring, tile_at)
         tile_at.advance()
         for i in cutlass.range(blocks - 1, unroll=1):
             begin = last - i * t.tile_n
@@ -53,7 +54,7 @@ def load_inputs(
 
 @cute.jit
 def store_outputs(
-    t: ForwardTraits, atoms: Any, tensors: Any, sO: cute.Tensor, ring: Ring, mBounds: cute.Tensor, num_tiles: Int32
+    t: ForwardTraits, atoms: Any, tensors: Any, sO: cute.Tensor, ring: Ring, keys: Int32, work: Any, num_tiles: Int32
 ):
     """Lend the output's buffer to the values on the diagonal, and store what comes back in it."""
     tma_d, tma_o = atoms
@@ -61,38 +62,42 @@ def store_outputs(
     at = Cursor.start(1)
     index, step = first_tile()
     while index < num_tiles:
-        tile, bounds = locate(t, index, gO.shape, mBounds)
-        row, head, batch = tile
-        _, _, has_candidates = visits(t, row, gO.shape[0], bounds)
+        tile, bounds = locate(t, index, gO.shape, work)
+        row, head, batch, end = tile
+        _, _, has_candidates = visits(t, row, end, keys, bounds)
         kv_head = head // (gO.shape[2] // gD.shape[2])
         for group in cutlass.range_constexpr(t.warp_groups):
             # Stores end in order: those of later groups may still be reading.
             cute.arch.cp_async_bulk_wait_group(t.warp_groups - 1 - group, read=True)
             if has_candidates:
-                _load_group(t, tma_d, gD, (row, kv_head, batch), sO, ring, at, group)
+                _load_group(t, tma_d, gD, tile, kv_head, sO, ring, at, group)
             else:
                 ring.acquire(at.of(group), 0)
         for group in cutlass.range_constexpr(t.warp_groups):
             ring.wait_released(at.of(group))
-            tma.store(tma_o, sO[None, None, group], gO, (row + group * t.rows[0], head, batch), t.rows)
+            where = (rows_of(t, tile, group, gO.shape[0]), head, batch)
+            tma.store(tma_o, sO[None, None, group], gO, where, t.rows)
             cute.arch.cp_async_bulk_commit_group()
         at.advance()
         index += step
     cute.arch.cp_async_bulk_wait_group(0)
 
 
-def _load_rows(t: ForwardTraits, atom: Any, source: Any, where: Any, target: Any, ring: Ring, at: Cursor) -> None:
+def _load_rows(
+    t: ForwardTraits, atom: Any, source: Any, tile: Any, head: Int32, target: Any, ring: Ring, at: Cursor
+) -> None:
     for group in range(t.warp_groups):
-        _load_group(t, atom, source, where, target, ring, at, group)
+        _load_group(t, atom, source, tile, head, target, ring, at, group)
 
 
 def _load_group(
-    t: ForwardTraits, atom: Any, source: Any, where: Any, target: Any, ring: Ring, at: Cursor, group: int
+    t: ForwardTraits, atom: Any, source: Any, tile: Any, head: Int32, target: Any, ring: Ring, at: Cursor, group: int
 ) -> None:
-    """A warp group's rows of a tile, into its own buffer."""
-    row, head, batch = where
+    """A warp group's rows of a tile, of this head, into its own buffer."""
+    _, _, batch, _ = tile
+    where = (rows_of(t, tile, group, source.shape[0]), head, batch)
     barrier = ring.acquire(at.of(group), t.num_bytes(t.rows[0]))
-    tma.load(atom, source, (row + group * t.rows[0], head, batch), target[None, None, group], t.rows, barrier)
+    tma.load(atom, source, where, target[None, None, group], t.rows, barrier)
 
 
 def _load_values(t: ForwardTraits, atom: Any, source: Any, where: Any, target: Any, barrier: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
+from attnctl_kernels.ranker.config import ROWS
 from attnctl_kernels.ranker.sm90.traits import ForwardTraits
 
 
@@ -15,31 +16,88 @@ def first_tile() -> tuple[Int32, Int32]:
     return index, grid
 
 
+def deal(t: ForwardTraits, num_tiles: Int32, num_ctas: Int32) -> tuple[Int32, Any]:
+    """How many pieces of work there are; how many of them are whole tiles, and into how many the others are cut.
+
+    In a last round that leaves blocks idle, tiles are cut between warp groups, as far as there are blocks to take them.
+    """
+    if not t.balanced:
+        return num_tiles, None
+    rest = num_tiles % num_ctas
+    pieces = cutlass.max(cutlass.min(num_ctas // cutlass.max(rest, 1), t.warp_groups), 1)
+    return num_tiles - rest + rest * pieces, (num_tiles - rest, pieces)
+
+
 @cute.jit
-def locate(t: ForwardTraits, index: Int32, shape: Any, mBounds: cute.Tensor):
-    """``(row, head, batch)`` where a tile begins, and the bounds of its batch row; past the last tile, of the last row.
+def locate(t: ForwardTraits, index: Int32, shape: Any, work: Any):
+    """``(row, head, batch, end)`` of a tile, and its bounds; past the last tile, of one in the last batch row.
 
     Tiles of one head follow each other, so that those in flight share their keys in L2.
     """
+    mBounds, mOrder, cut = work
     seqlen, _, num_heads, num_batches = shape
     tiles_m = cute.ceil_div(seqlen, t.tile_m)
+    skipped, taken = Int32(0), Int32(t.warp_groups)  # warp groups of the tile
+    if cutlass.const_expr(t.balanced):
+        whole, pieces = cut
+        over = cutlass.max(index - whole, 0)
+        if index >= whole:
+            taken = (t.warp_groups + pieces - 1) // pieces
+        skipped = over % pieces * taken
+        index = index - over + over // pieces
+    if cutlass.const_expr(t.longest_first):
+        index = mOrder[cutlass.min(index, cute.size(mOrder) - 1)]
     heads_before = index // tiles_m
     batches_before = heads_before // num_heads
     batch = cutlass.min(batches_before, num_batches - 1)
     row = (index - heads_before * tiles_m) * t.tile_m
     head = heads_before - batches_before * num_heads
-    return (row, head, batch), (mBounds[batch, 0], mBounds[batch, 1], mBounds[batch, 2], mBounds[batch, 3])
+    end = row + t.tile_m
+    if cutlass.const_expr(t.balanced):
+        begin = row + skipped * ROWS
+        end = cutlass.min(cutlass.min(begin + taken * ROWS, end), seqlen)
+        row = begin
+    return (row, head, batch, end), bounds_of(t, row, end, batch, seqlen, mBounds)
+
+
+def bounds_of(t: ForwardTraits, row: Int32, end: Int32, batch: Int32, seqlen: Int32, mBounds: cute.Tensor) -> Any:
+    """History and candidates of the batch row; or the ranges of the tile's first and last rows."""
+    if t.ranges:
+        first = cutlass.min(row, seqlen - 1)
+        last = cutlass.max(cutlass.min(end, seqlen) - 1, first)
+        return tuple(mBounds[batch, each, side] for each in (first, last) for side in range(2))
+    return mBounds[batch, 0], mBounds[batch, 1], mBounds[batch, 2], mBounds[batch, 3]
 
 
 @cute.jit
-def visits(t: ForwardTraits, row: Int32, seqlen: Int32, bounds: Any):
-    """Of the tile that begins at ``row``: the bounds, clipped; the blocks of keys; and whether it has candidates."""
+def visits(t: ForwardTraits, row: Int32, end: Int32, keys: Int32, bounds: Any):
+    """Of a tile: the bounds, clipped; the blocks of keys that it visits; and whether it has candidates.
+
+    The first two bounds are the keys that it visits; with ranges, the others are those that all of its rows see.
+    """
     h_lo, h_hi, c_lo, c_hi = bounds
-    h_lo, c_lo = cutlass.max(h_lo, 0), cutlass.max(c_lo, 0)
-    h_hi, c_hi = cutlass.min(h_hi, seqlen), cutlass.min(c_hi, seqlen)
-    has_candidates = c_lo < cutlass.min(row + t.tile_m, c_hi) and row < c_hi
-    has_history = h_lo < cutlass.min(row + t.tile_m, h_hi) and row < h_hi
-    blocks = Int32(0)
-    if (has_candidates or has_history) and h_hi > h_lo:
-        blocks = (h_hi - h_lo + t.tile_n - 1) // t.tile_n
+    blocks, has_candidates = Int32(0), cutlass.Boolean(False)
+    if cutlass.const_expr(t.ranges):
+        # Both ends of the ranges ascend from row to row, so that the first and the last row bound all of them.
+        all_hi = cutlass.min(h_hi, keys)
+        h_lo, h_hi, c_hi = cutlass.max(h_lo, 0), cutlass.min(c_hi, keys), all_hi
+        if h_hi > h_lo:
+            blocks = (h_hi - h_lo + t.tile_n - 1) // t.tile_n
+    else:
+        h_lo, c_lo = cutlass.max(h_lo, 0), cutlass.max(c_lo, 0)
+        h_hi, c_hi = cutlass.min(h_hi, keys), cutlass.min(c_hi, keys)
+        has_candidates = c_lo < cutlass.min(end, c_hi) and row < c_hi
+        has_history = h_lo < cutlass.min(end, h_hi) and row < h_hi
+        if (has_candidates or has_history) and h_hi > h_lo:
+            blocks = (h_hi - h_lo + t.tile_n - 1) // t.tile_n
     return (h_lo, h_hi, c_lo, c_hi), blocks, has_candidates
+
+
+@cute.jit
+def rows_of(t: ForwardTraits, tile: Any, group: Any, seqlen: Int32) -> Int32:
+    """A warp group's first row; behind the last row of all, where TMA moves nothing, if it has none."""
+    row, _, _, end = tile
+    first = row + group * ROWS
+    if cutlass.const_expr(t.balanced):
+        first = first if first < end else seqlen
+    return first

@@ -15,11 +15,20 @@ class ForwardTraits:
     stages: int
     turns: bool
     persistent: bool
+    longest_first: bool  # tiles in the order of a list, not of their rows
+    balanced: bool  # the tiles of a last round are dealt out in pieces, and groups without rows sit out
+    ranges: bool  # one range of keys per row, instead of history and candidates
+    capped: bool  # scores pass through a tanh
 
     @property
     def warp_groups(self) -> int:
         """That compute, each on 64 rows of the tile."""
         return self.tile_m // ROWS
+
+    @property
+    def diagonal(self) -> bool:
+        """Rows may see their own key beside a range."""
+        return not self.ranges
 
     @property
     def rows(self) -> tuple[int, int]:
