@@ -131,7 +131,8 @@ def pallas(draw, family):
     written |= {"max_concurrent_steps": draw(st.integers(0, 6)), "compute_wgs_bwd": draw(st.integers(0, 3))}
     passes = draw(st.sampled_from([("forward",), ("backward",), ("forward", "backward")]))
     pass_name = draw(st.sampled_from(passes))
-    return completed(family, problems(draw), pass_name, "sm_90", written, passes=passes)
+    version = draw(st.sampled_from(get_family(family).versions))
+    return completed(family, problems(draw), pass_name, "sm_90", written, passes=passes, version=version)
 
 
 @st.composite

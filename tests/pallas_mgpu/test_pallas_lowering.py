@@ -45,7 +45,7 @@ class Lowered:
         inputs, outputs = (tuple(shapes[name] for name in names) for names in launch._NAMES[case.pass_name])
         task = make_task(case.problem, case.pass_name)
         candidate = make_candidate(case.config)
-        return refusal(lambda: launch._lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",)))
+        return refusal(lambda: launch.LAUNCHER.lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",)))
 
 
 @pytest.fixture(scope="module")

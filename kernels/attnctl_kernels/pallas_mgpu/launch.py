@@ -50,13 +50,17 @@ _FIELDS = tuple(each.name for each in dataclasses.fields(attention_mgpu.TuningCo
 _TOO_LARGE = "exceeds available shared memory"
 
 Arrays = tuple[jax.Array, ...]
+Program = Callable[[Arrays, Arrays], Arrays]
 
 
 class PallasCall:
     """A compiled program on its inputs, with outputs that go round: each run writes over those of the last."""
 
-    def __init__(self, program: Callable[..., Any], inputs: tuple[Any, ...], outputs: dict[str, Any]) -> None:
+    def __init__(
+        self, program: Callable[..., Any], inputs: tuple[Any, ...], outputs: dict[str, Any], lse_unit: float
+    ) -> None:
         self._program = program
+        self._lse_unit = lse_unit
         self._inputs = inputs
         self._names = tuple(outputs)
         self._outputs = tuple(outputs.values())
@@ -66,8 +70,8 @@ class PallasCall:
 
     def outputs(self) -> Mapping[str, Any]:
         outputs = dict(zip(self._names, self._outputs, strict=True))
-        if "lse" in outputs:
-            outputs["lse"] = outputs["lse"] / LOG2_E
+        if "lse" in outputs and self._lse_unit != 1:
+            outputs["lse"] = outputs["lse"] * self._lse_unit
         return outputs
 
     def poison(self) -> None:
@@ -75,8 +79,12 @@ class PallasCall:
 
 
 class PallasLauncher:
+    """Of JAX's kernels; a family of other kernels says what is different."""
+
     framework = "jax"
     compiles = True
+    family = "pallas_mgpu"
+    lse_unit = 1 / LOG2_E  # of the LSE that the program gives: JAX counts in powers of two
 
     def warm_up(self) -> None:
         """This module imports all that is needed."""
@@ -89,28 +97,39 @@ class PallasLauncher:
         if not any(map(util.find_spec, _PLUGINS)):
             return "JAX is installed without CUDA: pip install 'jax[cuda13]'"
         if arch not in {None, ARCH}:
-            return f"attnctl runs pallas_mgpu on {ARCH} only, not on {arch}"
+            return f"attnctl runs {self.family} on {ARCH} only, not on {arch}"
         if not torch.cuda.is_available():
             return "no CUDA device is visible"
         major, minor = torch.cuda.get_device_capability()
         if f"sm_{major}{minor}" != ARCH:
-            return f"pallas_mgpu is tuned on {ARCH}; this device is sm_{major}{minor}"
+            return f"{self.family} is tuned on {ARCH}; this device is sm_{major}{minor}"
         return None
 
     def versions(self) -> dict[str, str]:
-        """Installed versions, and a hash of upstream's module."""
+        """Installed versions, and a hash of the kernels' sources."""
         installed = {each.name: each.version for each in metadata.distributions() if each.name in _PACKAGES}
-        sources = inspect.getsource(attention_mgpu).encode()
-        return dict(sorted(installed.items())) | {"attention_mgpu-sources": hashlib.sha256(sources).hexdigest()[:16]}
+        return dict(sorted(installed.items())) | self.sources()
+
+    def sources(self) -> dict[str, str]:
+        text = inspect.getsource(attention_mgpu).encode()
+        return {"attention_mgpu-sources": hashlib.sha256(text).hexdigest()[:16]}
+
+    def program(self, task: Task, candidate: Candidate) -> Program:
+        """Of inputs, and of the outputs whose memory the new ones take.
+
+        Raises:
+            CompileError: the kernel takes no such config.
+        """
+        if attention_mgpu.cuda_versions is None:  # a JAX without CUDA; the kernel only asks whether causal masks work
+            attention_mgpu.cuda_versions = TargetVersions
+        return _program(task, candidate)
 
     def compile(self, task: Task, candidate: Candidate) -> Compiled:
         """Lower to Mosaic GPU's own code, where nearly all that can go wrong does. JAX keeps no kernels on disk."""
-        if attention_mgpu.cuda_versions is None:  # a JAX without CUDA; the kernel only asks whether causal masks work
-            attention_mgpu.cuda_versions = TargetVersions
         begun = time.perf_counter()
         shapes = _shapes(task.problem)
         inputs, outputs = (tuple(shapes[name] for name in names) for names in _NAMES[task.pass_name])
-        lowered = _lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",))
+        lowered = self.lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",))
         return Compiled(
             seconds=time.perf_counter() - begun,
             binary=hashlib.sha256(lowered.as_text().encode()).hexdigest(),
@@ -120,35 +139,38 @@ class PallasLauncher:
         input_names, output_names = _NAMES[task.pass_name]
         arrays = tuple(getattr(inputs, name) for name in input_names)
         shapes = _shapes(task.problem)
-        lowered = _lower(task, candidate, arrays, tuple(shapes[name] for name in output_names))
+        lowered = self.lower(task, candidate, arrays, tuple(shapes[name] for name in output_names))
         try:
             program = lowered.compile()
         except Exception as error:
             raise CompileError(_first_line(error)) from error
         device = arrays[0].device
         outputs = {name: jnp.empty_like(shapes[name], device=device) for name in output_names}
-        return PallasCall(program, arrays, outputs)
+        return PallasCall(program, arrays, outputs, self.lse_unit)
+
+    def lower(
+        self,
+        task: Task,
+        candidate: Candidate,
+        inputs: tuple[Any, ...],
+        outputs: tuple[jax.ShapeDtypeStruct, ...],
+        **how: Any,
+    ) -> Any:
+        """The program of a candidate for inputs of these shapes.
+
+        Raises:
+            CompileError: tracing or lowering failed.
+            OutOfResources: a kernel needs more shared memory than there is.
+        """
+        program = jax.jit(self.program(task, candidate), donate_argnums=1, keep_unused=True)
+        try:
+            return program.trace(inputs, outputs).lower(**how)
+        except Exception as error:
+            kind = OutOfResources if _TOO_LARGE in str(error) else CompileError
+            raise kind(_first_line(error)) from error
 
 
-def _lower(
-    task: Task, candidate: Candidate, inputs: tuple[Any, ...], outputs: tuple[jax.ShapeDtypeStruct, ...], **how: Any
-) -> Any:
-    """The program of a candidate for inputs of these shapes.
-
-    Raises:
-        CompileError: tracing or lowering failed.
-        OutOfResources: a kernel needs more shared memory than there is.
-    """
-    program = jax.jit(_program(task, candidate), donate_argnums=1, keep_unused=True)
-    try:
-        return program.trace(inputs, outputs).lower(**how)
-    except Exception as error:
-        kind = OutOfResources if _TOO_LARGE in str(error) else CompileError
-        raise kind(_first_line(error)) from error
-
-
-def _program(task: Task, candidate: Candidate) -> Callable[[Arrays, Arrays], Arrays]:
-    """Of inputs, and of the outputs whose memory the new ones take."""
+def _program(task: Task, candidate: Candidate) -> Program:
     problem, config = task.problem, candidate.config
     entry = attention_mgpu.attention
     if config.get("pipeline_emitter"):
@@ -158,7 +180,7 @@ def _program(task: Task, candidate: Candidate) -> Callable[[Arrays, Arrays], Arr
         tuning = attention_mgpu.TuningConfig(**given, causal=problem.mask.pattern == "causal")
     except ValueError as error:
         raise CompileError(_first_line(error)) from error
-    scaled = partial(_scaled, scale=_scale(problem))
+    scaled = partial(_scaled, scale=scale_of(problem))
 
     def forward(inputs: Arrays, _outputs: Arrays) -> Arrays:
         q, k, v = inputs
@@ -179,7 +201,7 @@ def _scaled(x: jax.Array, scale: float) -> jax.Array:
     return x if scale == 1 else (x.astype(jnp.float32) * scale).astype(x.dtype)
 
 
-def _scale(problem: Problem) -> float:
+def scale_of(problem: Problem) -> float:
     return 1 / math.sqrt(problem.head_dim) if problem.softmax_scale is None else problem.softmax_scale
 
 

@@ -22,6 +22,7 @@ BUFFER_ALIGNMENT = 1024  # of every buffer in shared memory
 REDUCTION_BYTES = 2048  # scratch of any kernel that takes a row's maximum or sum
 WARP_GROUP_THREADS = 128
 ROW_FP32_BYTES = 4  # one LSE or delta value
+XAI = "xai"  # the version of ranker_fa3 that is x-algorithm's kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Kernel:
         else:  # K and V; a ring of Q, dO, LSE and delta
             buffers = [*[kept * row] * 2, *[streamed * row] * 2, *[streamed * ROW_FP32_BYTES] * 2]
             barriers = 2 * wgs + 5 * steps
-        return int(sum(map(_aligned, buffers)) + barriers * BARRIER_BYTES)
+        return int(sum(map(aligned, buffers)) + barriers * BARRIER_BYTES)
 
     def registers(self, problem: Problem, config: Mapping[str, Any]) -> int:
         """Accumulators per thread: fp32 outputs, and S with its 16-bit copy or S and dP."""
@@ -95,14 +96,19 @@ KERNELS: Mapping[PassName, tuple[Kernel, ...]] = {
 
 
 def kernels(case: Case) -> tuple[Kernel, ...]:
-    """Those of the case's pass. The ranker's inference saves no LSE, and its backward grids depend on the bounds."""
+    """Those of the case's pass. x-algorithm's inference saves no LSE, and its backward grids depend on the bounds."""
     found = KERNELS[case.pass_name]
     if case.family == "pallas_mgpu":
         return found
+    if case.version != XAI:
+        from attnctl_kernels.ranker_fa3.resources import KERNELS as OWN  # noqa: PLC0415 - it imports this module
+
+        return OWN[case.pass_name]
     if case.pass_name == "forward":  # noqa: S105 - not a password
         return tuple(replace(each, saves_lse="backward" in case.passes) for each in found)
     return tuple(replace(each, fixed_grid=False) for each in found)
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """What a buffer in shared memory takes."""
     return -(-size // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT

@@ -1,1 +1,1 @@
-"""The Pallas history/candidate ranker of x-algorithm (`phoenix/xrex/pallas/ranker_attention_fa3.py`)."""
+"""History/candidate attention in JAX: Pallas kernels for Hopper, forward and backward."""

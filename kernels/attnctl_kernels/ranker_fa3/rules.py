@@ -1,4 +1,7 @@
-"""PAL-N, PAL-F011: the ranker's history and candidate ranges, and its cap. Most of it nothing upstream checks."""
+"""PAL-N, PAL-F011: the ranker's history and candidate ranges, and its cap. Most of it nothing upstream checks.
+
+What only x-algorithm's kernel gets wrong is about version ``xai``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from math import lcm
 
 from attnctl_kernels.contract import Case, PassName, join_words
+from attnctl_kernels.pallas_mgpu.resources import XAI
 from attnctl_kernels.pallas_mgpu.rules.values import block, largest_block, trains
 from attnctl_kernels.rule import Fix, Violation, nearest_multiples, rule
 
@@ -16,7 +20,11 @@ TRAINING_BLOCKS: Mapping[PassName, tuple[str, ...]] = {
 }
 
 
-@rule("PAL-N003", why="the history loop and the candidate loop both visit the shared block, so its keys count twice")
+@rule(
+    "PAL-N003",
+    versions=(XAI,),
+    why="the history loop and the candidate loop both visit the shared block, so its keys count twice",
+)
 def history_ends_inside_a_training_block(case: Case) -> Iterator[Violation]:
     """In training, the history ends inside a block.
 
@@ -36,6 +44,7 @@ def history_ends_inside_a_training_block(case: Case) -> Iterator[Violation]:
 @rule(
     "PAL-N004",
     passes=("forward",),
+    versions=(XAI,),
     why="the history loop applies no mask, so candidates in its last block see each other",
 )
 def history_ends_inside_an_inference_block(case: Case) -> Iterator[Violation]:
@@ -80,7 +89,11 @@ def bound_out_of_order(case: Case) -> Iterator[Violation]:
         yield Violation("config.bound", f"bound {list(bound)} does not ascend within 0 to {length}", (fix,))
 
 
-@rule("PAL-N002", why="the default ends one key behind the sequence, and that key is attended to as zeros")
+@rule(
+    "PAL-N002",
+    versions=(XAI,),
+    why="the default ends one key behind the sequence, and that key is attended to as zeros",
+)
 def bound_left_to_its_default(case: Case) -> Iterator[Violation]:
     """The call passes no bound.
 
@@ -98,6 +111,7 @@ def bound_left_to_its_default(case: Case) -> Iterator[Violation]:
 
 @rule(
     "PAL-N005",
+    versions=(XAI,),
     why="only then do blocks of any size end with the history",
     upstream=("history length must be of the form (2^n-1)", "user prefix + history ({}) must be a power of 2"),
 )
@@ -167,7 +181,11 @@ def ranker_lengths_differ(case: Case) -> Iterator[Violation]:
         )
 
 
-@rule("PAL-N007", why="a row that sees nothing divides 0 by 0, and its NaN reaches all gradients")
+@rule(
+    "PAL-N007",
+    versions=(XAI,),
+    why="a row that sees nothing divides 0 by 0, and its NaN reaches all gradients",
+)
 def tile_of_rows_partly_outside_the_bounds(case: Case) -> Iterator[Violation]:
     """Rows outside history and candidates share a tile with rows inside.
 

@@ -52,7 +52,9 @@ def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     `row = 2 * head_dim` bytes: the forward kernel keeps `2 * block_q` rows of Q and their LSE, streams `steps *
     block_kv` rows of K and of V, and needs 2048 bytes for reductions. dQ keeps `wgs * block_q_dq` rows of Q and dO
     with LSE and delta, and streams `steps * block_kv_dq` rows of K and of V. dKV keeps `wgs * block_kv_dkv` rows of K
-    and V, and streams `steps * block_q_dkv` rows of Q and dO with LSE and delta.
+    and V, and streams `steps * block_q_dkv` rows of Q and dO with LSE and delta. The kernels of `ranker_fa3` version 1
+    begin with the tile's own keys where the ring is filled last: a ring of K or V has at least as many rows as Q, and
+    dQ needs the 2048 bytes for reductions, too.
 
     Why: The tile of each warp group stays in shared memory, and `max_concurrent_steps` tiles of the other side
     stream through a ring beside it. Upstream finds out while the kernel is lowered.

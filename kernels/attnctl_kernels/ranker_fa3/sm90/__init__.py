@@ -1,0 +1,1 @@
+"""The three kernels: forward, dQ, and dK with dV."""
