@@ -38,13 +38,13 @@ from attnctl_kernels.contract import Candidate, Problem, Task
 from attnctl_kernels.ranker.launch import LAUNCHER
 
 problem = Problem.model_validate_json(sys.argv[1])
-task = Task(family="ranker", version=None, arch="sm_90", pass_name="forward", problem=problem)
+task = Task(family="ranker", version=None, arch="sm_90", pass_name=sys.argv[3], problem=problem)
 print(LAUNCHER.compile(task, Candidate(config=json.loads(sys.argv[2]))).model_dump_json())
 """
 
 
-def compiled(problem, config, cache):
-    command = [sys.executable, "-c", COMPILE, problem.model_dump_json(), json.dumps(config)]
+def compiled(problem, config, cache, pass_name="forward"):
+    command = [sys.executable, "-c", COMPILE, problem.model_dump_json(), json.dumps(config), pass_name]
     environment = {"ATTNCTL_CACHE_DIR": str(cache), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,42 @@
+"""The backward kernels compile without a GPU, take what the model says, and no product waits for another."""
+
+import re
+
+import pytest
+from test_ranker_compile import NVDISASM, PROBLEM, compiled, disassembled
+
+from attnctl_kernels.ranker import backward_config as own
+
+pytest.importorskip("cutlass")
+
+CASES = [  # head_dim, dtype, config
+    (128, "bfloat16", own.default_config(128)),
+    (64, "float16", own.default_config(64)),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=["128", "64"])
+def kernel(request, tmp_path_factory):
+    head_dim, dtype, config = request.param
+    cache = tmp_path_factory.mktemp("cache")
+    problem = PROBLEM.model_copy(update={"head_dim": head_dim, "head_dim_v": head_dim, "dtype": dtype})
+    return head_dim, config, compiled(problem, config, cache, "backward"), cache
+
+
+def test_it_takes_the_shared_memory_of_the_model_and_spills_nothing(kernel):
+    head_dim, config, found, _ = kernel
+    assert found["resources"]["smem_bytes"] == own.smem_bytes(head_dim, config)
+    assert found["resources"]["local_bytes"] == found["resources"]["stack_bytes"] == 0
+
+
+@pytest.mark.skipif(not NVDISASM.is_file(), reason="the triton wheel brings nvdisasm")
+def test_a_step_is_its_products_and_as_few_waits(kernel):
+    """Of 16 deep each: S and dP over head_dim, dV and dK over 64 rows, each square of dQ over the keys of the block."""
+    head_dim, config, _, cache = kernel
+    code = disassembled(cache)
+    parts, squares = config["tile_m"] // 64, own.squares(head_dim, config)
+    groups = own.warp_groups(config)
+    assert code.count("HGMMA") == parts * (2 * head_dim // 16 + 2 * 4) + squares // groups * groups * 4
+    assert code.count("WARPGROUP.DEPBAR") == 2 * parts + squares // groups
+    # dQ leaves by 16 bytes per thread and instruction: half of what would be pairs.
+    assert len(re.findall(r"REDG?\.E\.ADD\.F32x4", code)) == squares // groups * 8

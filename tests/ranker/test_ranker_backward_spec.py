@@ -1,0 +1,58 @@
+"""The rules and the space of the backward pass agree: what the rules let through fits, and the default is among it."""
+
+import itertools
+
+import pytest
+
+from attnctl_kernels.contract import Case, Mask, Problem
+from attnctl_kernels.ranker import backward_config as own
+from attnctl_kernels.ranker.spec import FAMILY
+from attnctl_kernels.rule import check
+
+
+def case(config, head_dim=128, history=6144):
+    problem = Problem(
+        batch_size=2,
+        seqlen_q=8192,
+        seqlen_k=8192,
+        num_heads_q=16,
+        num_heads_kv=4,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        dtype="bfloat16",
+        mask=Mask(pattern="history_candidate", history_len=history),
+    )
+    return Case(family="ranker", version="1", arch="sm_90", problem=problem, pass_name="backward", config=config)
+
+
+@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+def test_what_the_rules_let_through_fits(head_dim):
+    problem = case({}, head_dim).problem
+    space = FAMILY.space(problem, "backward", "sm_90")
+    configs = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    passed = [each for each in configs if not list(check(case(each, head_dim), FAMILY.rules()))]
+    assert FAMILY.default_config(problem, "backward", "sm_90", None) in passed
+    assert 4 < len(passed) < len(configs)
+    for config in passed:
+        assert FAMILY.config_model("backward").model_validate(config)
+        assert all(each.headroom >= 0 for each in FAMILY.resources(case(config, head_dim)))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "tile_m", "tile_n", "stages", "expected"),
+    [(128, 64, 128, 3, 198656), (128, 64, 128, 4, 232448), (64, 128, 128, 2, 166912)],
+)
+def test_shared_memory_by_hand(head_dim, tile_m, tile_n, stages, expected):
+    """K and V, stages of Q and dO, two buffers of dS; 8 bytes per row of a stage; barriers of 8 bytes; whole KiB."""
+    assert own.smem_bytes(head_dim, {"tile_m": tile_m, "tile_n": tile_n, "stages": stages}) == expected
+
+
+def test_a_block_of_keys_serves_a_group_of_heads():
+    config = own.default_config(128)
+    assert FAMILY.grid(case(config, history=2048)) == 16 * 4 * 2
+
+
+def test_more_history_costs_more():
+    config = own.default_config(128)
+    costs = [FAMILY.predicted_cost(case(config, history=history)) for history in (0, 2048, 6144)]
+    assert costs == sorted(costs)
