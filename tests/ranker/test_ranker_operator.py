@@ -82,11 +82,47 @@ def test_fault_is_named_with_what_would_work(name):
         call(**changes())
 
 
-def test_gradients_are_refused():
-    with pytest.raises(RuntimeError, match="no backward pass yet"):
-        call(q=make().requires_grad_())
+BACKWARD_FAULTS = {
+    "tile": ({"tile_m": 80}, r"backward_config: tile_m is 80; it must be one of 64, 128"),
+    "unknown": ({"tile_k": 80}, r"backward_config: unknown tile_k; known are tile_m, tile_n, stages"),
+    "memory": ({"stages": 6}, r"take 299008 bytes of shared memory, the limit is 232448"),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD_FAULTS)
+def test_fault_of_the_backward_config_is_named(name):
+    config, message = BACKWARD_FAULTS[name]
+    with pytest.raises(ValueError, match=message):
+        call(backward_config=config)
+
+
+def test_backward_config_that_leaves_a_warp_group_without_work():
+    inputs = {name: make(head_dim=64) for name in "qkv"}
+    with pytest.raises(ValueError, match=r"tile_m 64 is too small for tile_n 128 at head_dim 64"):
+        call(backward_config={"tile_m": 64}, **inputs)
+
+
+REFUSED = {
+    "cap": (lambda: {"q": make().requires_grad_(), "logit_cap": 30.0}, "for a logit cap: call attention under"),
+    "mask": (
+        lambda: {
+            "v": make().requires_grad_(),
+            "bounds": None,
+            "mask": torch.empty(2, 100, 2, dtype=torch.int32, device="cuda"),
+        },
+        "for a mask in place of bounds",
+    ),
+    "head_dim": (lambda: {name: make(head_dim=96).requires_grad_() for name in "qkv"}, "for head_dim 96"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_gradients_without_a_kernel_are_refused(name):
+    changes, message = REFUSED[name]
+    with pytest.raises(RuntimeError, match=f"no backward pass {message}"):
+        call(**changes())
     with torch.no_grad():
-        call(q=make().requires_grad_())
+        call(**changes())
 
 
 def test_a_config_can_be_written_in_a_compiled_program():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnctl_kernels.contract import Config, Scalar, join_words
+from attnctl_kernels.ranker import backward_config as backward
 from attnctl_kernels.ranker import config as own
 
 
@@ -18,7 +19,6 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, name: str) -> 
 
     Raises:
         ValueError: shapes, types or strides do not fit.
-        RuntimeError: a gradient is asked for.
     """
     tensors = {"q": q, "k": k, "v": v}
     for each, x in tensors.items():
@@ -43,9 +43,19 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, name: str) -> 
         )
     if bounds.stride()[-2:] != (shape[-1], 1):  # one table may serve all batch rows
         raise ValueError(f"{name} has strides {bounds.stride()}: pass {name}.clone().contiguous()")
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors.values()):
+
+
+def check_gradient(q: Tensor, k: Tensor, v: Tensor, *, masked: bool, capped: bool) -> None:
+    """Raises RuntimeError where a gradient is asked for that there is no kernel for."""
+    if not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)):
+        return
+    missing = ["a mask in place of bounds"] if masked else []
+    missing += ["a logit cap"] if capped else []
+    missing += [f"head_dim {q.shape[-1]}"] if q.shape[-1] not in backward.HEAD_DIMS else []
+    if missing:
         raise RuntimeError(
-            "ranker has no backward pass yet: call attention under torch.no_grad(), or detach its inputs"
+            f"ranker has no backward pass for {join_words(missing)}: call attention under torch.no_grad(), or detach "
+            "its inputs"
         )
 
 

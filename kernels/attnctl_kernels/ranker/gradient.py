@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import cache
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attnctl_kernels.contract import Config
 from attnctl_kernels.ranker import backward_call
 from attnctl_kernels.ranker import backward_config as own
+from attnctl_kernels.ranker.checks import read_config, write_config
 from attnctl_kernels.ranker.config import SMEM_LIMIT
 
 if TYPE_CHECKING:
@@ -30,15 +29,14 @@ def backward(
     lse: Tensor,
     bounds: Tensor,
     softmax_scale: float,
-    config: str,
+    config: str | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs; ``config`` is complete, as JSON."""
+    """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs."""
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     if q.numel():
-        chosen = json.loads(config)
-        kernel = _kernel(q.shape[-1], str(q.dtype).removeprefix("torch."), config)
+        kernel, tile_m = _kernel(q.shape[-1], q.dtype, complete(q.shape[-1], config or ""))
         with torch.cuda.device(q.device):
-            scratch = backward_call.scratch(q, chosen["tile_m"])
+            scratch = backward_call.scratch(q, tile_m)
             kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, softmax_scale)
     return dq, dk, dv
 
@@ -48,34 +46,35 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> tuple[Tensor, Tensor, Tens
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def complete(head_dim: int, given: Config) -> str:
-    """The config with what it leaves out, as JSON.
+@cache
+def complete(head_dim: int, text: str) -> str:
+    """What is written, as ``checks.write_config`` does it, with the default's values where it leaves something out.
 
     Raises:
         ValueError: there is no kernel for it.
     """
-    names = tuple(own.BackwardConfig.model_fields)
+    names, given = tuple(own.BackwardConfig.model_fields), read_config(text)
     if unknown := sorted(given.keys() - set(names)):
         raise ValueError(f"backward_config: unknown {', '.join(unknown)}; known are {', '.join(names)}")
-    config = {**own.default_config(head_dim), **given}
+    default = own.default_config(head_dim)
+    config = {**default, **given}
     for name, allowed in (("tile_m", own.TILES_M), ("tile_n", own.TILES_N), ("stages", own.STAGES)):
         if config[name] not in allowed:
             raise ValueError(
                 f"backward_config: {name} is {config[name]}; it must be one of {', '.join(map(str, allowed))}"
             )
-    default = f"the default is {own.default_config(head_dim)}"
     if own.squares(head_dim, config) % own.warp_groups(config):
         raise ValueError(
             f"backward_config: tile_m {config['tile_m']} is too small for tile_n {config['tile_n']} at head_dim "
-            f"{head_dim}; {default}"
+            f"{head_dim}; the default is {default}"
         )
     used = own.smem_bytes(head_dim, config)
     if used > SMEM_LIMIT:
         raise ValueError(
             f"backward_config: tile_m {config['tile_m']}, tile_n {config['tile_n']} and stages {config['stages']} take "
-            f"{used} bytes of shared memory, the limit is {SMEM_LIMIT}; {default}"
+            f"{used} bytes of shared memory, the limit is {SMEM_LIMIT}; the default is {default}"
         )
-    return json.dumps(config, sort_keys=True)
+    return write_config({name: config[name] for name in names})
 
 
 def differentiate(forward: Any, names: tuple[str, ...]) -> None:
@@ -84,26 +83,28 @@ def differentiate(forward: Any, names: tuple[str, ...]) -> None:
     LSE has none: ``attention`` hands it out detached.
     """
 
-    def save(context: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         given = dict(zip(names, inputs, strict=True))
-        context.save_for_backward(*(given[name] for name in ("q", "k", "v", "bounds")), *output)
-        context.softmax_scale, context.config = given["softmax_scale"], given["backward_config"]
+        ctx.save_for_backward(*(given[name] for name in ("q", "k", "v", "bounds")), *output)
+        ctx.softmax_scale, ctx.config = given["softmax_scale"], given["backward_config"]
 
-    def gradients(context: Any, dout: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def gradients(ctx: Any, dout: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if dout is None:
             return (None,) * len(names)
-        q, k, v, bounds, out, lse = context.saved_tensors
-        found = backward(q, k, v, out, dout, lse, bounds, context.softmax_scale, context.config)
+        q, k, v, bounds, out, lse = ctx.saved_tensors
+        found = backward(q, k, v, out, dout, lse, bounds, ctx.softmax_scale, ctx.config)
         return (*found, *(None,) * (len(names) - 3))
 
     forward.register_autograd(gradients, setup_context=save)
 
 
 @cache
-def _kernel(head_dim: int, dtype: str, config: str) -> Kernel:
+def _kernel(head_dim: int, dtype: torch.dtype, text: str) -> tuple[Kernel, int]:
+    """The kernels, and their rows per step."""
     folder = os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl"
-    path, _ = backward_call.kernel_object(head_dim, dtype, json.loads(config), Path(folder) / "ranker")
-    return backward_call.load(path)
+    name, config = str(dtype).removeprefix("torch."), read_config(text)
+    path, _ = backward_call.kernel_object(head_dim, name, config, Path(folder) / "ranker")
+    return backward_call.load(path), int(config["tile_m"])
 
 
 def _loadable(x: Tensor) -> Tensor:

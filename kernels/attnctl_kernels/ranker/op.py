@@ -14,7 +14,15 @@ from torch import Tensor
 
 from attnctl_kernels.contract import Config, Mask, PassName, Problem, Task
 from attnctl_kernels.ranker import config as own
-from attnctl_kernels.ranker.checks import check_inputs, check_numbers, complete, read_config, write_config
+from attnctl_kernels.ranker import gradient
+from attnctl_kernels.ranker.checks import (
+    check_gradient,
+    check_inputs,
+    check_numbers,
+    complete,
+    read_config,
+    write_config,
+)
 from attnctl_kernels.ranker.ranges import ranges
 
 HISTORY = Mask(pattern="history_candidate")
@@ -28,6 +36,7 @@ def attention(
     config: Config | None = None,
     *,
     mask: Mask | Tensor | None = None,
+    backward_config: Config | None = None,
     softmax_scale: float | None = None,
     logit_cap: float | None = None,
     return_lse: bool = False,
@@ -49,13 +58,16 @@ def attention(
         mask: in place of bounds. A pattern, such as ``Mask(pattern="sliding_window", window=1024)``: any but
             ``history_candidate`` and ``blocks``. Or its table, as :func:`visible_ranges` makes it: in a compiled
             program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite.
+        backward_config: of the backward pass, which there is with bounds, at head_dim 64 and 128, without a cap; what it
+            leaves out is the default.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
-        return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``.
+        return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``;
+            no gradient passes through it.
 
     Raises:
         ValueError: shapes, types, strides or the config do not fit.
-        RuntimeError: a gradient is asked for, or the device is no Hopper GPU.
+        RuntimeError: a gradient is asked for that there is no kernel for, or the device is no Hopper GPU.
     """
     if (bounds is None) == (mask is None):
         raise ValueError("give either bounds, for history and candidates, or mask")
@@ -67,12 +79,14 @@ def attention(
     check_inputs(q, k, v, seen, "bounds" if mask is None else "mask")
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     check_numbers(softmax_scale=scale, logit_cap=logit_cap)
+    check_gradient(q, k, v, masked=mask is not None, capped=logit_cap is not None)
     if config is None and isinstance(mask, Mask):
         chosen: str | None = _tuned(q.device, q.shape, k.shape[1:3], q.dtype, mask)
     else:
         chosen = None if config is None else write_config(config)
-    out, lse = _forward(q, k, v, seen, scale, logit_cap, chosen)
-    return (out, lse) if return_lse else out
+    chosen_backward = None if backward_config is None else write_config(backward_config)
+    out, lse = _forward(q, k, v, seen, scale, logit_cap, chosen, chosen_backward)
+    return (out, lse.detach()) if return_lse else out
 
 
 @lru_cache(maxsize=64)
@@ -97,6 +111,7 @@ def _forward(
     softmax_scale: float,
     logit_cap: float | None,
     config: str | None,
+    backward_config: str | None,
 ) -> tuple[Tensor, Tensor]:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.data_ptr() % 16:
@@ -106,6 +121,8 @@ def _forward(
     if config is None and not by_ranges:
         config = _tuned(q.device, q.shape, k.shape[1:3], q.dtype, HISTORY)
     config = complete(q.shape[-1], by_ranges, config or "")
+    if backward_config is not None:
+        gradient.complete(q.shape[-1], backward_config)  # rather than when the gradients are asked for
     kernel, tile_m = _kernel(q.shape[-1], q.dtype, by_ranges, logit_cap is not None, config)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
@@ -127,10 +144,16 @@ def _(
     softmax_scale: float,
     logit_cap: float | None,
     config: str | None,
+    backward_config: str | None,
 ) -> tuple[Tensor, Tensor]:
     complete(q.shape[-1], bounds.ndim == 3, config or "")  # a config that does not fit fails here, too
+    if backward_config is not None:
+        gradient.complete(q.shape[-1], backward_config)
     lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
     return q.new_empty(q.shape), lse
+
+
+gradient.differentiate(_forward, ("q", "k", "v", "bounds", "softmax_scale", "logit_cap", "config", "backward_config"))
 
 
 @cache

@@ -1,0 +1,85 @@
+"""How the backward operator is tied to the forward one: with the formulas in place of the kernels, on the CPU."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attnctl_kernels import reference  # noqa: E402
+from attnctl_kernels.contract import Mask  # noqa: E402
+from attnctl_kernels.ranker import gradient, op  # noqa: E402
+
+HISTORY, SEQLEN, SCALE = 13, 20, 0.3
+MASK = Mask(pattern="history_candidate", history_len=HISTORY)
+BOUNDS = torch.tensor([[0, HISTORY, HISTORY, SEQLEN]] * 2, dtype=torch.int32)
+CONFIG = "tile_m=128 stages=1"
+
+
+@op._forward.register_kernel("cpu")
+def _forward(q, k, v, bounds, softmax_scale, *rest):
+    out, lse = reference.forward(q, k, v, MASK, softmax_scale)
+    return out.to(q.dtype), lse.float()
+
+
+@gradient.backward.register_kernel("cpu")
+def _backward(*given):
+    q, k, v, out, dout, lse, bounds, softmax_scale, config = given
+    again, lse_again = reference.forward(q, k, v, MASK, softmax_scale)
+    torch.testing.assert_close(out, again.to(q.dtype))
+    torch.testing.assert_close(lse, lse_again.float())
+    assert config == CONFIG
+    assert torch.equal(bounds, BOUNDS)
+    return tuple(x.to(q.dtype) for x in reference.backward(q, k, v, dout, MASK, softmax_scale))
+
+
+def attention(q, k, v):
+    return op._forward(q, k, v, BOUNDS, SCALE, None, None, CONFIG)[0]
+
+
+def inputs():
+    torch.manual_seed(0)
+    return [torch.randn(2, SEQLEN, heads, 64, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
+
+
+def dense(q, k, v):
+    k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
+    history, position = torch.arange(SEQLEN) < HISTORY, torch.arange(SEQLEN)
+    seen = history | (position[:, None] == position)
+    scores = (torch.einsum("bihd,bjhd->bhij", q, k) * SCALE).masked_fill(~seen, -math.inf)
+    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
+
+
+def gradients(function, given, weight):
+    return torch.autograd.grad((function(*given) * weight).sum(), given)
+
+
+def test_each_input_gets_its_own_gradient():
+    given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
+    for found, expected in zip(gradients(attention, given, weight), gradients(dense, given, weight), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_gradients_pass_through_a_compiled_program():
+    given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    for found, expected in zip(gradients(compiled, given, weight), gradients(dense, given, weight), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_an_input_that_needs_no_gradient_gets_none():
+    q, k, v = inputs()
+    attention(q, k.detach(), v.detach()).sum().backward()
+    assert q.grad is not None
+    assert k.grad is None
+
+
+@pytest.mark.parametrize(
+    ("strides", "copied"),
+    [((64, 64, 64, 1), False), ((0, 0, 0, 0), True), ((64, 64, 64, 2), True), ((65, 65, 65, 1), True)],
+)
+def test_gradients_that_tma_cannot_load_are_copied(strides, copied):
+    x = torch.arange(1000.0).as_strided((1, 2, 1, 8), strides)
+    found = gradient._loadable(x)
+    assert torch.equal(found, x)
+    assert (found is not x) == copied
