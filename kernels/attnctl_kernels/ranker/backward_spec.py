@@ -26,6 +26,7 @@ def covers(case: Case) -> bool:
     problem, config = case.problem, case.config
     return (
         problem.head_dim == problem.head_dim_v
+        and problem.seqlen_q == problem.seqlen_k
         and problem.head_dim in own.HEAD_DIMS
         and problem.dtype in DTYPES
         and config.get("tile_m") in own.TILES_M

@@ -58,8 +58,8 @@ def attention(
         mask: in place of bounds. A pattern, such as ``Mask(pattern="sliding_window", window=1024)``: any but
             ``history_candidate`` and ``blocks``. Or its table, as :func:`visible_ranges` makes it: in a compiled
             program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite.
-        backward_config: of the backward pass, which there is with bounds, at head_dim 64 and 128, without a cap; what it
-            leaves out is the default.
+        backward_config: of the backward pass, which there is with bounds, at head_dim 64 and 128, without a cap; what
+            it leaves out is the default.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
         return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``;

@@ -8,6 +8,7 @@ from attnctl_kernels.contract import Case, join_words
 from attnctl_kernels.ranker import backward_config
 from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are found as a module's attributes
+    backward_lengths_differ,
     backward_registers_exceeded,
     backward_shared_memory_exceeded,
     backward_tile_m_is_not_whole_parts,
