@@ -65,7 +65,7 @@ def compile_alone_s(profile: Path, count: int) -> float:
     hello = Hello(family=task.family, arch=task.arch, device="none")
     with tempfile.TemporaryDirectory() as folder, CompilePool(hello, 1, Deadlines(), Path(folder)) as pool:
         results = [pool.submit(task, each).result() for each in chosen]
-    return statistics.mean(each.compiled.seconds for each in results if each.compiled)
+    return statistics.mean([each.compiled.seconds for each in results if each.compiled] or [0.0])
 
 
 def loop_s(task: dict[str, Any], alone_s: float | None) -> float:

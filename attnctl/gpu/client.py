@@ -215,8 +215,9 @@ class Worker(Closing):
     def _watch_memory(self, process: WorkerProcess, phase: Phase) -> None:
         held = process.resident_bytes()
         if held > self._memory_limit:
-            limit = f"{self._memory_limit / 2**30:.1f} GiB"
-            reason = f"held {held / 2**30:.1f} GiB of memory in {phase.name}, over the limit of {limit}"
+            doing = "while compiling" if phase.name == "compile" else f"in {phase.name}"
+            limit = f"{held / 2**30:.1f} GiB, the limit is {self._memory_limit / 2**30:.1f} GiB"
+            reason = f"out of memory {doing}: the process held {limit}"
             raise self._lost(phase.name, reason, out_of_memory=True, subject=phase.subject)
 
     def _died(self, phase: Phase, kills_before: int, *, begun: bool) -> WorkerLost:

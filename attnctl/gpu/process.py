@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
+from attnctl.gpu import memory
 from attnctl.gpu.template import Template
 
 _KILL_GRACE_S = 10.0
@@ -117,12 +118,8 @@ class WorkerProcess:
         return line
 
     def resident_bytes(self) -> int:
-        """Memory that the worker holds now; 0 where the system does not say."""
-        try:
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Memory that the worker and what it has started hold now; 0 where the system does not say."""
+        return memory.resident_bytes(self.pid)
 
     def exit_reason(self, seconds: float = _KILL_GRACE_S) -> str:
         """Why the worker ended; empty if it is still running after ``seconds``."""

@@ -1,6 +1,7 @@
 """Compile workers: one that aborts or hangs costs one candidate, and nobody waits for ever."""
 
 import os
+import re
 import signal
 import time
 
@@ -17,7 +18,7 @@ from attnctl_kernels.contract import Outcome
 @pytest.fixture(scope="module")
 def pool(surroundings, tmp_path_factory):
     """One worker for all tests but the last."""
-    with CompilePool(HELLO, 1, Deadlines(compile=4), tmp_path_factory.mktemp("state")) as pool:
+    with CompilePool(HELLO, 1, Deadlines(compile=4, memory_bytes=768 << 20), tmp_path_factory.mktemp("state")) as pool:
         yield pool
 
 
@@ -35,6 +36,16 @@ def test_each_failure_costs_one_candidate(pool):
     assert results[1].reason == "tile 7 is not supported"
     assert results[2].reason == "killed by SIGABRT"
     assert results[3].reason == "deadline of 4 s passed in compile"
+
+
+def test_a_compiler_that_eats_memory_costs_one_candidate_and_not_the_machine(pool):
+    eats, after = (pool.submit(task(), candidate(fault)) for fault in ("compile_oom", "none"))
+    result = eats.result()
+    assert result.outcome is Outcome.OUT_OF_RESOURCES
+    assert re.fullmatch(
+        r"out of memory while compiling: the process held \d\.\d GiB, the limit is 0\.8 GiB", result.reason
+    )
+    assert after.result().outcome is Outcome.OK
 
 
 def test_worker_that_somebody_else_killed_is_replaced(pool):

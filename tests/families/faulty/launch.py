@@ -19,6 +19,13 @@ from attnctl_kernels import masks, reference
 from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, Mask, OutOfResources, Problem, Task
 
 _OOM_BYTES = 2 << 30
+_EATS_MEMORY = f"""
+import time
+taken = []
+while len(taken) << 26 < {_OOM_BYTES}:
+    taken.append(b"x" * (1 << 26))
+    time.sleep(0.05)
+"""
 _LEAK_BYTES = 10_000_000
 _FLAKY_EVERY = 20
 _TAIL_TILE = 64
@@ -277,6 +284,9 @@ class FaultyLauncher:
                 os.abort()
             case "compile_hang":
                 time.sleep(600)
+            case "compile_oom":
+                subprocess.run([sys.executable, "-c", _EATS_MEMORY], check=True)
+                raise MemoryError(f"nobody stopped this at {_OOM_BYTES} bytes")
         return Compiled(seconds=0.0, binary=candidate.key)
 
     def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> Call:

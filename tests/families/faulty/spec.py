@@ -45,6 +45,7 @@ Fault = Literal[
     "compile_error",
     "compile_abort",
     "compile_hang",
+    "compile_oom",  # a compiler that the worker has started takes memory until somebody stops it, 2 GiB at most
 ]
 FAULTS: tuple[str, ...] = get_args(Fault)
 
