@@ -147,7 +147,7 @@ class Worker(Closing):
         if isinstance(reply, Failed):
             if reply.extra:
                 raise MissingExtra(reply.reason, reply.extra)
-            raise Unavailable(reply.reason)
+            raise Unavailable(reply.reason, reply.hint)
         if not isinstance(reply, reply_type):
             raise self._lost(_FIRST_PHASE[type(request)], f"answered {type(reply).__name__} to {request.op}")
         return reply

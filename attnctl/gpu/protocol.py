@@ -191,6 +191,7 @@ class Failed(Frozen):
 
     reply: Literal["failed"] = "failed"
     reason: str
+    hint: str = ""  # what works instead
     extra: str | None = None  # the optional dependency group that would bring what is missing
 
 

@@ -162,7 +162,6 @@ class Tuning:
             with ExitStack() as stack:
                 sweep, done = self._sweep(task, lanes, pool, folder, stack)
                 sweep.startup_s = startup_s
-                sweep.processes_are_warm = index == 0
                 sweep.share = budget.share(len(all_tasks) - index + tasks_after)
                 self.results.append(sweep.result)
                 try:

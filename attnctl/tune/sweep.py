@@ -47,7 +47,6 @@ class Sweep:
     held: Mapping[str, Quarantined] = field(default_factory=dict)
     share: Share = field(default_factory=lambda: Share(0.0, None))
     startup_s: float = 0.0  # of a measuring process, for what finals will take
-    processes_are_warm: bool = False  # those of the finals have had the time to import their framework
 
     def run(self) -> None:
         """Measure and decide.
@@ -133,7 +132,7 @@ class Sweep:
             self.journal.append(PreparedRecord(prepared=prepared))
         memory = self.lanes.lead.environment.memory_bytes or 0
         fits = prepared.device_bytes * (PROCESSES + 1) <= _LARGEST_SHARE * memory
-        if self.pool is not None and self.processes_are_warm and fits:
+        if self.pool is not None and fits:
             self.lanes.on_lead(lambda lead: lead.prepare_finals(PROCESSES))
         return prepared
 

@@ -21,7 +21,7 @@ from attnctl.gpu.protocol import (
 )
 from attnctl.worker import failures
 from attnctl.worker.attempt import Announce, Attempt, compiles
-from attnctl.worker.devices import Device, open_device
+from attnctl.worker.devices import Device, hint, open_device
 from attnctl.worker.environment import describe
 from attnctl.worker.finals import order_of_cycle, run_cycle
 from attnctl.worker.nvml import Nvml
@@ -47,13 +47,16 @@ class Session:
 
     def hello(self, request: Hello) -> Ready | Failed:
         if request.device != "none":
+            name, on_gpu = self._family.name, self._family.on_gpu(request.arch)
+            if on_gpu and request.device.startswith("cpu"):
+                return Failed(reason=f"{name} runs on a GPU, not on {request.device}", hint="name a GPU, or no device")
             missing = self._launcher.available(request.arch)
             if missing:
-                return Failed(reason=missing)
+                return Failed(reason=missing, hint=hint(request.device, name, on_gpu=on_gpu))
             try:
                 self._device = open_device(self._launcher.framework, request.device)
             except RuntimeError as error:
-                return Failed(reason=str(error))
+                return Failed(reason=str(error), hint=hint(request.device, name, on_gpu=on_gpu))
             self._nvml = Nvml.open(self._device.facts().get("uuid"))
         environment = describe(request, self._device, self._launcher, self._nvml)
         if self._device:

@@ -58,7 +58,11 @@ RAISES = [
 ]
 KILLS = [
     ("orphan", Outcome.WORKER_DIED, "exited with status 3"),
-    ("oom", Outcome.OUT_OF_RESOURCES, r"out of memory in first_call: the process held \d\.\d GiB, the limit is 0.8 GiB"),
+    (
+        "oom",
+        Outcome.OUT_OF_RESOURCES,
+        r"out of memory in first_call: the process held \d\.\d GiB, the limit is 0.8 GiB",
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from processes import gone
 from worker_tasks import HELLO, candidate, task
 
@@ -22,7 +23,9 @@ from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.process import WorkerProcess
 from attnctl.gpu.protocol import Bye, Contender, Hello, Measure, Prepare, Ready
+from attnctl.worker.session import Session
 from attnctl_kernels.contract import Mask, Outcome
+from attnctl_kernels.families import get_family
 
 SMALL = task(seqlen_q=32, seqlen_k=32)
 
@@ -205,9 +208,6 @@ def test_failed_candidates_leave_nothing_alive(surroundings):
     """B43: what an exception held is gone after each failure, and results hold strings."""
     from attnctl_kernels.faulty.launch import leaked
 
-    from attnctl.worker.session import Session
-    from attnctl_kernels.families import get_family
-
     family = get_family("faulty")
     session = Session(family, family.launcher(), lambda phase, subject=None: None)
     assert isinstance(session.hello(HELLO), Ready)
@@ -221,6 +221,30 @@ def test_failed_candidates_leave_nothing_alive(surroundings):
             assert leaked[-1]() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+@pytest.mark.parametrize(
+    ("family", "arch", "device", "reason", "hint"),
+    [
+        ("faulty", None, "cuda:1", "no CUDA device is visible", "use cpu"),
+        ("faulty", None, "cpu:3", "there is no cpu:3", "use cpu"),
+        (
+            "flex",
+            "sm_90",
+            "cuda:0",
+            "no CUDA device is visible",
+            "flex needs a GPU: `attnctl doctor` shows what is here",
+        ),
+        ("flex", "sm_90", "cpu", "flex runs on a GPU, not on cpu", "name a GPU, or no device"),
+    ],
+)
+def test_a_device_that_is_not_there_comes_with_what_works(surroundings, family, arch, device, reason, hint):
+    found = get_family(family)
+    session = Session(found, found.launcher(), lambda phase, subject=None: None)
+    failed = session.hello(Hello(family=family, arch=arch, device=device))
+    assert failed.reason.startswith(reason)
+    assert failed.hint.startswith(hint)
 
 
 def test_environment_of_the_cpu(measurer):

@@ -78,6 +78,18 @@ class Device(ABC):
         return tensor
 
 
+def hint(name: str, family: str, *, on_gpu: bool) -> str:
+    """What works where the device ``name`` cannot be had; ``on_gpu``: nothing else will do."""
+    count = torch.cuda.device_count()
+    if not name.startswith("cuda"):
+        return "use cpu"
+    if count:
+        return f"use cuda:0{f' to cuda:{count - 1}' if count > 1 else ''}"
+    if not on_gpu:
+        return "use cpu"
+    return f"{family} needs a GPU: `attnctl doctor` shows what is here; --dry-run and --replay JOURNAL need none"
+
+
 def open_device(framework: str, name: str) -> Device:
     """The device ``name`` as ``framework`` sees it.
 
