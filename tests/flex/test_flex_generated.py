@@ -13,9 +13,15 @@ flex = pytest.importorskip("torch.nn.attention.flex_attention")
 if torch.cuda.is_available():
     pytest.skip("describes a GPU where there is none", allow_module_level=True)
 
-from torch._dynamo.utils import counters  # noqa: E402 - needs torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition  # noqa: E402 - needs torch
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from torch._dynamo.utils import counters  # noqa: E402
+from torch._inductor.compile_fx import compile_fx_inner  # noqa: E402
+from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.utils import get_code  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp  # noqa: E402
 
 from attnctl_kernels.flex.launch import source  # noqa: E402
 from attnctl_kernels.flex.launch.block_mask import flex_mask  # noqa: E402
@@ -63,29 +69,66 @@ def test_twelve_configs_in_one_process_each_get_a_kernel_of_their_own(cache):
     assert kernel(code) in codes
 
 
-@pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="dynamo makes real tensors of fake CUDA ones")
-def test_kernel_is_the_one_that_torch_compile_makes():
-    task, candidate = make_work(make_problem(256, heads=4, heads_kv=2, batch_size=1))
-    ours, _ = generated(task, candidate)
-    mask = flex_mask(task.problem, candidate.sparse_block)
+def body(code):
+    """The kernel below its header, in sorted lines: options that a candidate states stand before those it does not."""
+    text = kernel(code)
+    return sorted(text[text.index("\ndef kernel(") :].splitlines())
 
-    def call():
-        q, k, v = (
-            torch.empty(1, 256, heads, 64, dtype=torch.bfloat16, device=GPU).transpose(1, 2) for heads in (4, 2, 2)
-        )
-        lists = {name: torch.empty(each.shape, dtype=torch.int32, device=GPU) for name, each in mask.lists.items()}
-        block_mask = flex.BlockMask(
-            seq_lengths=mask.seqlens,
-            BLOCK_SIZE=mask.block_size,
-            mask_mod=lambda b, h, q, k: k <= q + 0,  # as the pattern writes it
-            **lists,
-        )
-        attention = torch.compile(flex.flex_attention, dynamic=False)
-        attention(q, k, v, block_mask=block_mask, enable_gqa=True, kernel_options=dict(candidate.config))
 
-    with described("sm_90"), torch._inductor.config.patch(source.settings()), FakeTensorMode():
-        theirs = get_code(call)[0]
-    assert kernel(ours) == kernel(theirs)
+def graphs_of_training(attention, *inputs):
+    """What `torch.compile` hands to inductor, forward and backward: graph; shapes, strides and types of its inputs."""
+    graphs = []
+
+    def capture(module, examples):
+        graphs.append((module, [(each.shape, each.stride(), each.dtype) for each in examples]))
+        return make_boxed_func(module)
+
+    backend = aot_autograd(
+        fw_compiler=capture,
+        bw_compiler=capture,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=select_decomp_table,
+    )
+    torch.compile(attention, dynamic=False, backend=backend)(*inputs).sum().backward()
+    return graphs
+
+
+def generated_for_a_gpu(module, inputs):
+    """Inductor's code for a graph that was captured on the CPU, where the operator writes no log-sum-exp."""
+    for node in module.graph.nodes:
+        options = ({**each, "OUTPUT_LOGSUMEXP": True} if isinstance(each, dict) else each for each in node.args)
+        node.args = tuple(options)
+        if "device" in node.kwargs:
+            node.update_kwarg("device", GPU)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    with described("sm_90"), torch._inductor.config.patch(source.settings()), mode:
+        fakes = [torch.empty_strided(shape, stride, dtype=dtype, device=GPU) for shape, stride, dtype in inputs]
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
+        code, *_ = get_code(lambda: compile_fx_inner(module, fakes))
+    return code
+
+
+def test_kernels_are_those_that_torch_compile_makes_in_training(monkeypatch):
+    """Forward and backward: from dynamo and autograd on the CPU, then inductor for a GPU."""
+    problem = make_problem(256, heads=4, heads_kv=2, batch_size=1)
+    mask = flex_mask(problem, (128, 128))
+    block_mask = flex.BlockMask(
+        seq_lengths=mask.seqlens,
+        BLOCK_SIZE=mask.block_size,
+        mask_mod=lambda b, h, q, k: k <= q + 0,  # as the pattern writes it
+        **{name: torch.from_numpy(array) for name, array in mask.lists.items()},
+    )
+
+    def attention(*rows):
+        views = (each.transpose(1, 2) for each in rows)
+        return flex.flex_attention(*views, block_mask=block_mask, enable_gqa=True).transpose(1, 2)
+
+    monkeypatch.setattr(flex, "_validate_device", lambda *_: None)  # it refuses gradients on the CPU
+    rows = (torch.randn(1, 256, heads, 64, dtype=torch.bfloat16, requires_grad=True) for heads in (4, 2, 2))
+    graphs = graphs_of_training(attention, *rows)
+    for pass_name, graph in zip(("forward", "backward"), graphs, strict=True):
+        ours, _ = generated(*make_work(problem, pass_name))
+        assert body(ours) == body(generated_for_a_gpu(*graph)), pass_name
 
 
 def test_an_option_that_torch_ignores_is_an_error():

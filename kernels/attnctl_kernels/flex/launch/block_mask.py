@@ -71,7 +71,8 @@ def _lists(classes: masks.Classes) -> dict[str, NDArray[np.int32]]:
     for prefix, wanted in (("", masks.PARTIAL), ("full_", masks.FULL)):
         by_query = classes == wanted
         for side, listed in (("kv", by_query), ("q", by_query.T)):
-            lists[f"{prefix}{side}_num_blocks"] = listed.sum(axis=1, dtype=np.int32)[None, None]
+            lists[f"{prefix}{side}_num_blocks"] = listed.sum(axis=1, dtype=np.int32).reshape(1, 1, -1)
             # Of full width, listed blocks first: kernels up to torch 2.11 have one stride for both kinds of list.
-            lists[f"{prefix}{side}_indices"] = np.argsort(~listed, axis=1, kind="stable").astype(np.int32)[None, None]
+            indices = np.argsort(~listed, axis=1, kind="stable").astype(np.int32)
+            lists[f"{prefix}{side}_indices"] = indices.reshape(1, 1, *listed.shape)  # `[None, None]` has strides of 0
     return lists
