@@ -1,6 +1,7 @@
 """The rules and the space agree: what the rules let through fits, and the default is among it."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,29 @@ def test_shared_memory_by_hand(tile_m, tile_n, stages, expected):
     """Q, two diagonals, and the rings, at 256 bytes a row; barriers of 8 bytes; whole KiB."""
     config = {"tile_m": tile_m, "tile_n": tile_n, "stages": stages, "turns": True, "persistent": True}
     assert own.smem_bytes(128, config) == expected
+
+
+def test_masks_of_ranges_have_no_keys_on_the_diagonal():
+    """Two buffers of rows instead of three, so that wider tiles fit."""
+    config = own.default_config(128) | {"tile_m": 128, "tile_n": 160}
+    assert own.smem_bytes(128, config, ranges=True) == 230400
+    window = Mask(pattern="sliding_window", window=1024)
+    wide = case(config)
+    assert codes(wide) == ["RANKER-007"]
+    assert not codes(replace(wide, problem=wide.problem.model_copy(update={"mask": window})))
+
+
+@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("ranges", [False, True])
+def test_the_default_fits(head_dim, ranges):
+    config = own.default_config(head_dim, ranges=ranges)
+    assert own.smem_bytes(head_dim, config, ranges=ranges) <= own.SMEM_LIMIT
+    assert own.fragment_registers(head_dim, config) <= own.register_limit(config)
+
+
+def test_the_defaults_that_were_measured_stand():
+    tiles = {dim: tuple(own.default_config(dim)[name] for name in ("tile_m", "tile_n", "stages")) for dim in (64, 128)}
+    assert tiles == {64: (192, 128, 3), 128: (192, 80, 2)}
 
 
 def test_a_persistent_grid_is_the_device():
