@@ -1,0 +1,186 @@
+"""Gradients against float32 attention, over bounds of every kind. Needs a Hopper GPU.
+
+Where all fail, `ranker_backward_ladder.py` finds the smallest call that does.
+"""
+
+import itertools
+import math
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+launch = pytest.importorskip("attnctl_kernels.ranker.launch")
+
+from ranker_gradients import Case, expected, faults  # noqa: E402
+
+from attnctl_kernels.contract import Case as RuleCase  # noqa: E402
+from attnctl_kernels.contract import Mask, Problem  # noqa: E402
+from attnctl_kernels.ranker import attention, backward_call  # noqa: E402
+from attnctl_kernels.ranker import backward_config as own  # noqa: E402
+from attnctl_kernels.ranker.spec import FAMILY  # noqa: E402
+from attnctl_kernels.rule import check  # noqa: E402
+
+MISSING = launch.LAUNCHER.available("sm_90")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+
+BF16, F16 = torch.bfloat16, torch.float16
+EDGES = [  # seqlen, query heads, key heads, bounds
+    (128, 1, 1, [[0, 128, 128, 128]]),
+    (128, 1, 1, [[0, 0, 0, 128]]),
+    (1, 1, 1, [[0, 1, 1, 1]]),
+    (1, 1, 1, [[0, 0, 0, 1]]),
+    (200, 2, 2, [[0, 0, 0, 0]]),
+    (1000, 4, 1, [[0, 700, 700, 1000], [3, 55, 60, 61]]),
+    (1000, 8, 1, [[17, 900, 901, 990], [0, 0, 10, 1000], [5, 1000, 0, 0]]),
+    (777, 8, 8, [[100, 101, 300, 777], [400, 777, 0, 399]]),
+    (300, 2, 2, [[0, 200, 100, 300], [0, 900, -5, 2]]),  # overlapping, and beyond the sequence
+]
+
+
+def random_cases(count, seed=1):
+    draw = random.Random(seed)
+    for _ in range(count):
+        batch_size, seqlen, heads_kv = draw.randint(1, 3), draw.randint(1, 900), draw.randint(1, 2)
+        bounds = []
+        for _ in range(batch_size):
+            a, b, c, d = sorted(draw.randint(0, seqlen) for _ in range(4))
+            bounds.append(draw.choice([[a, b, c, d], [c, d, a, b]]))
+        yield seqlen, heads_kv * draw.choice([1, 4, 8]), heads_kv, bounds
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory(monkeypatch):
+    """Scratch is NaN, and so is what the allocator hands out for the gradients."""
+    plain = backward_call.scratch
+    monkeypatch.setattr(backward_call, "scratch", lambda *given: [x.fill_(math.nan) for x in plain(*given)])
+    torch.full((1 << 26,), math.nan, device="cuda")
+
+
+def gradients(case, config=None, function=attention):
+    (q, k, v, dout), bounds = case.tensors("cuda")
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = function(*leaves, bounds, {}, softmax_scale=case.scale, backward_config=config)
+    return torch.autograd.grad(out, leaves, dout)
+
+
+def assert_right(case, config=None, function=attention):
+    found = gradients(case, config, function)
+    tile = own.default_config(case.head_dim) | (config or {})
+    _, wanted = expected(case, *case.tensors("cuda")[0])
+    lines = faults(case, found, wanted, tile["tile_m"], tile["tile_n"])
+    assert not lines, "\n".join(lines)
+    for x, kinds in itertools.product(found, [list(case.kinds())]):
+        for batch, (history, candidate) in enumerate(kinds):
+            assert not x[batch, ~(history | candidate)].any(), f"{case}: padding has a gradient"
+    return found
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+def test_they_are_the_formulas_over_bounds_of_every_kind(dtype, head_dim):
+    for seed, (seqlen, heads_q, heads_kv, bounds) in enumerate([*EDGES, *random_cases(25)]):
+        assert_right(Case(bounds, seqlen, heads_q, heads_kv, head_dim, dtype, seed))
+
+
+def configs(head_dim):
+    problem = Problem(
+        batch_size=1,
+        seqlen_q=1000,
+        seqlen_k=1000,
+        num_heads_q=4,
+        num_heads_kv=2,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        dtype="bfloat16",
+        mask=Mask(pattern="history_candidate", history_len=700),
+    )
+    space = FAMILY.space(problem, "backward", "sm_90")
+    for values in itertools.product(*space.values()):
+        config = dict(zip(space, values, strict=True))
+        case = RuleCase("ranker", "1", "sm_90", problem, "backward", config)
+        if not list(check(case, FAMILY.rules())):
+            yield config
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "config"), [(head_dim, config) for head_dim in own.HEAD_DIMS for config in configs(head_dim)]
+)
+def test_every_config_that_the_rules_let_through_is_right(head_dim, config):
+    bounds = [[0, 700, 700, 1000], [3, 155, 160, 261], [500, 1000, 0, 400]]
+    assert_right(Case(bounds, 1000, 4, 2, head_dim, BF16), config)
+
+
+@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+def test_gradients_of_keys_are_the_same_in_every_run(head_dim):
+    """Those of queries are sums in any order, and may differ in a last bit."""
+    case = Case([[0, 700, 700, 1000], [17, 900, 901, 990]], 1000, 8, 2, head_dim, BF16)
+    first = gradients(case)
+    for _ in range(3):
+        dq, dk, dv = gradients(case)
+        assert torch.equal(dk, first[1])
+        assert torch.equal(dv, first[2])
+        torch.testing.assert_close(dq, first[0], rtol=0.02, atol=0.002)
+
+
+def test_gradients_of_a_sum_and_of_slices():
+    """Strides of autograd's and of the program's making."""
+    qkv = torch.randn(2, 500, 3, 4, 128, device="cuda", dtype=BF16, requires_grad=True)
+    bounds = torch.tensor([[0, 300, 300, 500], [10, 20, 0, 10]], dtype=torch.int32, device="cuda")
+    attention(*qkv.unbind(2), bounds, {}).sum().backward()
+    copies = [x.detach().clone().requires_grad_() for x in qkv.unbind(2)]
+    out = attention(*copies, bounds, {})
+    wanted = torch.autograd.grad(out, copies, torch.ones_like(out))
+    for found, other in zip(qkv.grad.unbind(2), wanted, strict=True):
+        torch.testing.assert_close(found, other, rtol=0.02, atol=0.002)
+
+
+def test_a_compiled_program_gives_the_same():
+    case = Case([[0, 400, 400, 600], [0, 10, 20, 600]], 600, 4, 2, 128, BF16)
+    assert_right(case, function=torch.compile(attention, fullgraph=True))
+
+
+def test_a_graph_gives_the_same():
+    case = Case([[0, 400, 400, 600], [0, 10, 20, 600]], 600, 4, 2, 128, BF16)
+    (q, k, v, dout), bounds = case.tensors("cuda")
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+
+    def step():
+        out = attention(*leaves, bounds, {}, softmax_scale=case.scale)
+        return torch.autograd.grad(out, leaves, dout)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for x in captured:
+        x.fill_(math.nan)
+    graph.replay()
+    _, wanted = expected(case, q, k, v, dout)
+    lines = faults(case, captured, wanted, 64, 128)
+    assert not lines, "\n".join(lines)
+
+
+def test_a_long_sequence():
+    assert_right(Case([[5, 700, 700, 131072]], 131072, 1, 1, 128, BF16))
+
+
+def test_batch_rows_further_apart_than_32_bits_reach():
+    seqlen, heads, apart = 300, 2, (1 << 31) + 4096
+    base = torch.empty(apart + 8 * seqlen * heads * 64, dtype=BF16, device="cuda")
+    strides = (apart, heads * 64, 64, 1)
+    case = Case([[0, 200, 200, 300], [0, 100, 150, 300]], seqlen, heads, heads, 64, BF16)
+    (q, k, v, dout), bounds = case.tensors("cuda")
+    leaves = []
+    for n, x in enumerate((q, k, v)):
+        far = base.as_strided(x.shape, strides, n * 2 * seqlen * heads * 64)
+        far.copy_(x)
+        leaves.append(far.detach().requires_grad_())
+    out = attention(*leaves, bounds, {}, softmax_scale=case.scale)
+    _, wanted = expected(case, q, k, v, dout)
+    lines = faults(case, torch.autograd.grad(out, leaves, dout), wanted, 128, 128)
+    assert not lines, "\n".join(lines)
