@@ -2,6 +2,7 @@
 
     python benchmarks/ranker.py --json ranker.json
     python benchmarks/ranker.py --head-dim 128 --case 8192 --families ranker fa4 --cycles 100
+    python benchmarks/ranker.py --pass backward --json ranker-backward.json
 
 Needs a Hopper GPU, and the extras ranker and fa4. Compiles on all cores first, then times each case: every candidate
 in a screening, then the best of each family, and the ranker's default, interleaved, each call with a cold L2. Stops
@@ -12,6 +13,7 @@ there, by turns with this one.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -25,7 +27,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnctl_kernels.contract import Candidate, Case, Inputs, Mask, Problem, Scalar, Task
+from attnctl_kernels import reference
+from attnctl_kernels.contract import Candidate, Case, Inputs, Mask, PassName, Problem, Scalar, Task
 from attnctl_kernels.families import get_family
 from attnctl_kernels.masks import count_visible
 from attnctl_kernels.ranker import config as own
@@ -37,8 +40,11 @@ WINDOW = 1024
 FLUSH_BYTES = 1 << 27  # more than twice the L2 of an H200
 HISTORIES = ((2, 8192, 2048), (2, 8192, 6144), (4, 4096, 512), (8, 2048, 256))  # batch size, tokens, history
 FA4_TILES = {128: ((128, 128), (192, 128), (128, 160), (128, 96)), 64: ((192, 128), (128, 128), (192, 96), (192, 64))}
+FA4_AND_FLEX = ("fa4", "flex")
 FLEX_TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3))  # BLOCK_M, BLOCK_N, warps, stages
 COMPILING = 0.6  # of the time that there is
+OUTPUTS: dict[PassName, tuple[str, ...]] = {"forward": ("out",), "backward": ("dq", "dk", "dv")}
+OPERATIONS: dict[PassName, int] = {"forward": 4, "backward": 10}  # per visible pair, head and column
 FINALISTS = {"ranker": 3}  # of each other family one
 
 Call = Callable[[], None]
@@ -47,16 +53,18 @@ Call = Callable[[], None]
 class Entry(NamedTuple):
     family: str
     candidate: Candidate
+    pass_name: PassName
 
     def __str__(self) -> str:
         return f"{self.family} {self.candidate}"
 
 
-def problems(head_dims: Sequence[int]) -> Iterator[Problem]:
+def problems(head_dims: Sequence[int], pass_name: PassName) -> Iterator[Problem]:
     for head_dim in head_dims:
         for batch_size, seqlen, history in HISTORIES:
             yield problem_of(batch_size, seqlen, head_dim, Mask(pattern="history_candidate", history_len=history))
-        yield problem_of(2, 8192, head_dim, Mask(pattern="sliding_window", window=WINDOW))
+        if pass_name == "forward":
+            yield problem_of(2, 8192, head_dim, Mask(pattern="sliding_window", window=WINDOW))
 
 
 def problem_of(batch_size: int, seqlen: int, head_dim: int, mask: Mask) -> Problem:
@@ -104,22 +112,44 @@ def fa4_candidates(problem: Problem) -> Iterator[Candidate]:
             yield Candidate(config={**config, "mask_form": "native"})
 
 
-def entries(problem: Problem, families: Sequence[str]) -> Iterator[Entry]:
-    """What the family's rules allow, each once."""
+def candidates_forward(problem: Problem) -> dict[str, list[Candidate]]:
     flex = [dict(zip(("BLOCK_M", "BLOCK_N", "num_warps", "num_stages"), tile, strict=True)) for tile in FLEX_TILES]
-    candidates = {
+    return {
         "ranker": [Candidate(config=config) for config in ranker_configs(problem)],
         "fa4": list(fa4_candidates(problem)),
         "flex": [Candidate(config=config, sparse_block=(128, 128)) for config in flex],
     }
+
+
+def candidates_backward(problem: Problem) -> dict[str, list[Candidate]]:
+    """The whole space of the ranker; of the others their defaults, fa4's also on the finest blocks."""
+    default = {name: get_family(name).default_config(problem, "backward", "sm_90", (128, 128)) for name in FA4_AND_FLEX}
+    space = get_family("ranker").space(problem, "backward", "sm_90")
+    ours = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    first = get_family("ranker").default_config(problem, "backward", "sm_90", None)
+    finest = int(default["fa4"]["tile_m"]), int(default["fa4"]["tile_n"])
+    return {
+        "ranker": [Candidate(config=config) for config in (first, *ours)],
+        "fa4": [
+            Candidate(config=default["fa4"], sparse_block=(128, 128)),
+            Candidate(config={**default["fa4"], "subtile_factor": 1}, sparse_block=finest),
+        ],
+        "flex": [Candidate(config=default["flex"], sparse_block=(128, 128))],
+    }
+
+
+def entries(problem: Problem, families: Sequence[str], pass_name: PassName) -> Iterator[Entry]:
+    """What the family's rules allow, each once."""
+    candidates = (candidates_forward if pass_name == "forward" else candidates_backward)(problem)
     for name in families:
         family, met = get_family(name), set()
         for candidate in candidates[name]:
-            case = case_of(problem, Entry(name, candidate))
+            entry = Entry(name, candidate, pass_name)
+            case = case_of(problem, entry)
             broken = [rule for rule, _ in check(case, family.rules()) if rule.severity is Severity.ERROR]
             if not broken and candidate.key not in met:
                 met.add(candidate.key)
-                yield Entry(name, candidate)
+                yield entry
 
 
 def case_of(problem: Problem, entry: Entry) -> Case:
@@ -128,14 +158,14 @@ def case_of(problem: Problem, entry: Entry) -> Case:
         version=get_family(entry.family).versions[-1],
         arch="sm_90",
         problem=problem,
-        pass_name="forward",
+        pass_name=entry.pass_name,
         config=entry.candidate.config,
         sparse_block=entry.candidate.sparse_block,
     )
 
 
-def task_of(problem: Problem, family: str) -> Task:
-    return Task(family=family, version=None, arch="sm_90", pass_name="forward", problem=problem)
+def task_of(problem: Problem, entry: Entry) -> Task:
+    return Task(family=entry.family, version=None, arch="sm_90", pass_name=entry.pass_name, problem=problem)
 
 
 def blind(cache: str) -> None:
@@ -144,9 +174,9 @@ def blind(cache: str) -> None:
     os.environ["ATTNCTL_CACHE_DIR"] = cache
 
 
-def compile_one(family: str, problem: str, candidate: str) -> float:
-    task = task_of(Problem.model_validate_json(problem), family)
-    compiled = get_family(family).launcher().compile(task, Candidate.model_validate_json(candidate))
+def compile_one(text: str, candidate: str) -> float:
+    task = Task.model_validate_json(text)
+    compiled = get_family(task.family).launcher().compile(task, Candidate.model_validate_json(candidate))
     return compiled.seconds if compiled else 0.0
 
 
@@ -159,8 +189,8 @@ def compile_all(work: Sequence[tuple[Problem, Entry]], seconds: float) -> dict[t
         # A kernel that serves several problems is compiled for the first of them, and found on disk by the others.
         key = entry.family, entry.candidate.key, get_family(entry.family).kernel_key(case_of(problem, entry))
         if key not in kernels:
-            arguments = problem.model_dump_json(), entry.candidate.model_dump_json()
-            kernels[key] = pool.submit(compile_one, entry.family, *arguments)
+            arguments = task_of(problem, entry).model_dump_json(), entry.candidate.model_dump_json()
+            kernels[key] = pool.submit(compile_one, *arguments)
         futures[problem.slug + str(problem.mask), str(entry)] = kernels[key]
     wait(kernels.values(), timeout=seconds)
     processes = list(pool._processes.values())  # noqa: SLF001 - a compiler in the middle of a kernel does not stop by itself
@@ -196,19 +226,27 @@ def medians_us(calls: Mapping[str, Call], cycles: int) -> dict[str, float]:
 
 
 def bound(problem: Problem, several: Sequence[Entry], failed: dict[str, str]) -> dict[str, tuple[Entry, Any]]:
-    torch.manual_seed(0)
-    shape = problem.batch_size, problem.seqlen_q, HEADS, problem.head_dim
-    inputs = Inputs(*(torch.randn(shape, device="cuda").bfloat16() for _ in range(3)))
+    inputs = inputs_of(problem, several[0].pass_name)
     calls = {}
     for entry in several:
         try:
-            call = get_family(entry.family).launcher().bind(task_of(problem, entry.family), entry.candidate, inputs)
+            call = get_family(entry.family).launcher().bind(task_of(problem, entry), entry.candidate, inputs)
             call.run()
             torch.cuda.synchronize()
             calls[str(entry)] = entry, call
         except Exception as error:  # noqa: BLE001 - one that fails must not cost the others their measurement
             failed[str(entry)] = f"{type(error).__name__}: {error}"[:200]
     return calls
+
+
+def inputs_of(problem: Problem, pass_name: PassName) -> Inputs:
+    torch.manual_seed(0)
+    shape = problem.batch_size, problem.seqlen_q, HEADS, problem.head_dim
+    q, k, v, dout = (torch.randn(shape, device="cuda").bfloat16() for _ in range(4))
+    if pass_name == "forward":
+        return Inputs(q, k, v)
+    out, lse = reference.forward(q, k, v, problem.mask)
+    return Inputs(q, k, v, out.bfloat16(), lse, dout)
 
 
 def measure(problem: Problem, several: Sequence[Entry], failed: dict[str, str], cycles: int) -> dict[str, Any]:
@@ -219,22 +257,23 @@ def measure(problem: Problem, several: Sequence[Entry], failed: dict[str, str], 
     for family in {entry.family for entry, _ in calls.values()}:
         best = [name for name in ordered if calls[name][0].family == family]
         finals += [name for name in best[: FINALISTS.get(family, 1)] if name not in finals]
+    which = several[0].pass_name
     times = medians_us({name: calls[name][1].run for name in finals}, cycles)
     visible = count_visible(problem.mask, problem.seqlen_q, problem.seqlen_k)
     return {
         "problem": problem.slug,
         "mask": problem.mask.model_dump(exclude_none=True),
-        "flop": 4 * problem.batch_size * HEADS * problem.head_dim * visible,
+        "flop": OPERATIONS[which] * problem.batch_size * HEADS * problem.head_dim * visible,
         "finals_us": {name: round(times[name], 2) for name in sorted(times, key=times.__getitem__)},
         "screening_us": {name: round(screened[name], 1) for name in ordered},
-        "apart": furthest({name: calls[name][1] for name in finals}),
+        "apart": furthest([calls[name][1] for name in finals], OUTPUTS[which]),
         "failed": failed,
     }
 
 
-def furthest(calls: Mapping[str, Any]) -> float:
+def furthest(calls: Sequence[Any], outputs: Sequence[str]) -> float:
     """The largest difference between the outputs of the finalists: all compute the same."""
-    first, *others = [call.outputs()["out"].float() for call in calls.values()]
+    first, *others = [torch.cat([call.outputs()[name].float() for name in outputs]) for call in calls]
     return max((float((first - each).abs().max()) for each in others), default=0.0)
 
 
@@ -260,6 +299,7 @@ def row(result: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dim", type=int, nargs="*", default=[128, 64], choices=list(FA4_TILES))
+    parser.add_argument("--pass", dest="pass_name", choices=list(OUTPUTS), default="forward")
     parser.add_argument("--case", default="", help="only problems whose name or mask has this in it")
     parser.add_argument("--families", nargs="*", default=["ranker", "fa4", "flex"])
     parser.add_argument("--cycles", type=int, default=40)
@@ -268,8 +308,10 @@ def main() -> None:
     options = parser.parse_args()
     begun = time.monotonic()
     os.environ.setdefault("ATTNCTL_CACHE_DIR", str(Path(".attnctl/cache").absolute()))
-    chosen = [each for each in problems(options.head_dim) if options.case in f"{each.slug} {each.mask}"]
-    work = [(problem, entry) for problem in chosen for entry in entries(problem, options.families)]
+    chosen = [
+        each for each in problems(options.head_dim, options.pass_name) if options.case in f"{each.slug} {each.mask}"
+    ]
+    work = [(problem, entry) for problem in chosen for entry in entries(problem, options.families, options.pass_name)]
     work.sort(key=lambda each: options.families.index(each[1].family))
     missing = compile_all(work, COMPILING * options.seconds)
     print(f"{len(work)} candidates; {len(missing)} not compiled; {time.monotonic() - begun:.0f} s", flush=True)
