@@ -138,7 +138,12 @@ def backward(
     dout: Any,
     dlse: Any | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Gradients of q, k and v, of bounds in order and shapes that fit."""
+    """Gradients of q, k and v, of bounds in order.
+
+    Raises:
+        ValueError: the config does not fit.
+    """
+    _require(_problem(q, k), config, "backward")
     sees = lse != -jnp.inf
     delta = jnp.einsum("bihd,bihd->bhi", out, dout, preferred_element_type=jnp.float32)
     if dlse is not None:
