@@ -19,11 +19,14 @@ TUNABLE = [name for name in family_names() if get_family(name).tunable]
 REFUSED = {
     ("pallas_mgpu", "forward"): ({"PAL-F012"}, set(MASKS) - {"dense", "causal"}),
     ("pallas_mgpu", "backward"): ({"PAL-F012", "PAL-B001"}, set(MASKS) - {"dense"}),
+    ("ranker_fa3", "forward"): ({"PAL-F012", "PAL-F008"}, set(MASKS) - {"dense", "history"}),
+    ("ranker_fa3", "backward"): ({"PAL-F012", "PAL-B001"}, set(MASKS) - {"dense", "history"}),
     ("ranker", "forward"): ({"RANKER-001"}, set(MASKS) - {"dense", "history"}),
     ("ranker", "backward"): ({"RANKER-001"}, set(MASKS) - {"dense", "history"}),
 }
-NEED_WHOLE_TILES = {"pallas_mgpu"}  # 500 tokens are none, which other rules say
-MORE = {"pallas_mgpu": {"block_q_dkv": 64, "block_kv_dkv": 64, "block_q_dq": 64, "block_kv_dq": 64}}
+NEED_WHOLE_TILES = {"pallas_mgpu", "ranker_fa3"}  # 500 tokens are none, which other rules say
+PALLAS_BLOCKS = {"block_q_dkv": 64, "block_kv_dkv": 64, "block_q_dq": 64, "block_kv_dq": 64}
+MORE = dict.fromkeys(NEED_WHOLE_TILES, PALLAS_BLOCKS)
 
 
 def case_of(family, pass_name, mask):

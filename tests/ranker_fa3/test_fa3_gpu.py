@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("jax")
-torch = pytest.importorskip("torch")
-
 import jax
 import jax.numpy as jnp
 from fa3_cases import (
@@ -26,6 +24,7 @@ from attnctl_kernels.contract import Mask, Outcome
 from attnctl_kernels.families import get_family
 from attnctl_kernels.ranker_fa3.attention import attention, default_config
 
+torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker_fa3.launch")
 session_module = pytest.importorskip("attnctl.worker.session")
 
