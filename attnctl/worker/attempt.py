@@ -11,6 +11,7 @@ from attnctl.gpu.probe_problems import dense_task
 from attnctl.gpu.protocol import Measure, PhaseName, Result
 from attnctl.worker import failures
 from attnctl.worker.check import Checker
+from attnctl.worker.graphs import CALLS, Timed, is_short
 from attnctl.worker.probes import Probes
 from attnctl.worker.setup import Setup
 from attnctl.worker.timing import host_us, screen
@@ -47,20 +48,42 @@ class Attempt:
             failures.collect(self.setup.device)
         return result
 
-    def qualify(self, candidate: Candidate, subject: str) -> Call | Result:
-        """A checked call that is ready to be timed in finals, or why there is none."""
+    def qualify(self, candidate: Candidate, subject: str) -> Timed | Result:
+        """A checked candidate that is ready to be timed in finals, or why there is none."""
         self._seconds = {}
+        timed: Timed | Result
         try:
             call, checker = self._bound(candidate, subject)
             with self._in_phase("check", subject):
                 checker.check(self._sparse_block(candidate), finalist=True)
+                timed = self._timed(candidate, call, checker)
         except Exception as error:  # noqa: BLE001 - as above
-            call = self._failed(error)
-        if not (isinstance(call, Result) and call.poisoned) and not self.setup.is_intact():
-            call = Result(outcome=Outcome.WRONG_RESULT, reason=_SCRIBBLED, seconds=self._seconds, poisoned=True)
-        if isinstance(call, Result):
+            timed = self._failed(error)
+        if not (isinstance(timed, Result) and timed.poisoned) and not self.setup.is_intact():
+            timed = Result(outcome=Outcome.WRONG_RESULT, reason=_SCRIBBLED, seconds=self._seconds, poisoned=True)
+        if isinstance(timed, Result):
             failures.collect(self.setup.device)
-        return call
+        return timed
+
+    def _timed(self, candidate: Candidate, call: Call, checker: Checker) -> Timed:
+        """The call itself, or a graph of calls where the task is short and the family's kernels can be recorded."""
+        setup = self.setup
+        if not (getattr(self.launcher, "captures", False) and is_short(setup.task)):
+            return Timed(call.run)
+        copies = [self.launcher.bind(setup.task, candidate, setup.exported(each)) for each in setup.copies]
+        for each in copies:  # what a first run loads cannot be recorded
+            each.run()
+        setup.device.synchronize()
+        replay = setup.device.capture([each.run for each in (call, *copies)])
+        if replay is None:
+            return Timed(call.run)
+        for each in copies:
+            each.poison()
+        replay()
+        setup.device.synchronize()
+        for each in copies:
+            checker.check_copy(each)
+        return Timed(replay, CALLS, (call, *copies))
 
     def _measured(self, request: Measure) -> Result:
         candidate, setup = request.candidate, self.setup
@@ -71,10 +94,12 @@ class Attempt:
                 notes = self.probes.run(candidate, self._sparse_block(candidate))
                 check = check.model_copy(update={"notes": check.notes + notes})
         with self._in_phase("timing"):
+            timed = self._timed(candidate, call, checker)
             timing = screen(
                 setup.device,
-                call.run,
+                timed.run,
                 setup.cache,
+                calls=timed.calls,
                 best_us=request.best_us,
                 max_samples=request.max_samples,
                 between=checker.watch if setup.cache == "cold" else None,  # watching evicts what warm runs rely on
@@ -82,7 +107,7 @@ class Attempt:
             checker.check_watched()
             build_lists = getattr(call, "build_lists", None)
             lists_us = host_us(setup.device, build_lists) if build_lists else None
-            if request.probes:
+            if request.probes and not timed.calls:
                 check = check.model_copy(update={"warnings": self._warnings(candidate, timing.median_us)})
         return Result(outcome=Outcome.OK, timing=timing, check=check, lists_us=lists_us, seconds=self._seconds)
 

@@ -117,9 +117,13 @@ class Checker:
                     f"row (allowed {allowed:.3g})"
                 )
 
-    def _outputs(self) -> dict[str, Tensor]:
+    def check_copy(self, call: Call) -> None:
+        """Outputs of a call on a copy of the inputs are those of the first run."""
+        self._require_same("a call of the timed graph", self._outputs(call))
+
+    def _outputs(self, call: Call | None = None) -> dict[str, Tensor]:
         device = self._setup.device
-        return {name: device.to_torch(each) for name, each in self._call.outputs().items()}
+        return {name: device.to_torch(each) for name, each in (call or self._call).outputs().items()}
 
     def _require_untouched_inputs(self, trial: Trial) -> None:
         if changed := trial.changed(self._setup.live):
@@ -168,10 +172,10 @@ class Checker:
             self._require_same(f"run {run}")
         return count
 
-    def _require_same(self, which: str) -> None:
+    def _require_same(self, which: str, outputs: Mapping[str, Tensor] | None = None) -> None:
         """Equal to the first run's outputs, up to the rounding of sums in another order."""
         trial = self._setup.main
-        for name, got in self._outputs().items():
+        for name, got in (outputs or self._outputs()).items():
             first = self._first[name]
             if torch.equal(got, first) or name not in trial.expected:
                 continue

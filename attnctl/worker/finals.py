@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from attnctl.gpu.protocol import CachePolicy, Cycle
 from attnctl.worker.devices import Device
+from attnctl.worker.graphs import Timed
 from attnctl.worker.nvml import Nvml
-from attnctl_kernels.contract import Call
 
 
 def order_of_cycle(count: int, cycle: int) -> list[int]:
@@ -24,13 +24,13 @@ def order_of_cycle(count: int, cycle: int) -> list[int]:
 
 
 def run_cycle(
-    device: Device, calls: Mapping[str, Call], order: Sequence[int], cache: CachePolicy, nvml: Nvml | None
+    device: Device, timed: Mapping[str, Timed], order: Sequence[int], cache: CachePolicy, nvml: Nvml | None
 ) -> Cycle:
     """One sample per contender, queued together; then the machine's state."""
-    names = [list(calls)[slot] for slot in order]
-    samples = device.sample_us([calls[name].run for name in names], cache)
+    names = [list(timed)[slot] for slot in order]
+    samples = device.sample_us([timed[name].run for name in names], cache)
     return Cycle(
-        samples_us=dict(zip(names, samples, strict=True)),
+        samples_us={name: us / max(1, timed[name].calls) for name, us in zip(names, samples, strict=True)},
         sm_clock_mhz=nvml.sm_clock_mhz() if nvml else None,
         throttle=nvml.throttle() if nvml else (),
     )

@@ -24,12 +24,13 @@ from attnctl.worker.attempt import Announce, Attempt, compiles
 from attnctl.worker.devices import Device, hint, open_device
 from attnctl.worker.environment import describe
 from attnctl.worker.finals import order_of_cycle, run_cycle
+from attnctl.worker.graphs import Timed
 from attnctl.worker.nvml import Nvml
 from attnctl.worker.probes import Probes
 from attnctl.worker.setup import Setup
 from attnctl.worker.trial import flop
 from attnctl_kernels import masks
-from attnctl_kernels.contract import Call, Family, Launcher, Outcome
+from attnctl_kernels.contract import Family, Launcher, Outcome
 
 _PREHEAT_S = 0.2
 
@@ -95,12 +96,12 @@ class Session:
 
     def finals(self, request: Finals) -> FinalsReply:
         """Check every contender, then run the cycles. A sticky error ends them: the tool starts again without it."""
-        calls: dict[str, Call] = {}
+        timed: dict[str, Timed] = {}
         failed: dict[str, Result] = {}
         for contender in request.contenders:
             qualified = self._attempt.qualify(contender.candidate, contender.name)
             if not isinstance(qualified, Result):
-                calls[contender.name] = qualified
+                timed[contender.name] = qualified
                 continue
             failed[contender.name] = qualified
             if qualified.poisoned:
@@ -108,10 +109,10 @@ class Session:
         cycles = []
         setup = self._attempt.setup
         self._device.preheat(_PREHEAT_S)
-        for cycle in range(request.cycles if calls else 0):
+        for cycle in range(request.cycles if timed else 0):
             self._announce("finals")
-            order = order_of_cycle(len(calls), cycle)
-            cycles.append(run_cycle(self._device, calls, order, setup.cache, self._nvml))
+            order = order_of_cycle(len(timed), cycle)
+            cycles.append(run_cycle(self._device, timed, order, setup.cache, self._nvml))
         return FinalsReply(cycles=tuple(cycles), failed=failed)
 
     def compile(self, request: Compile) -> CompileReply:

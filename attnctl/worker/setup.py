@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnctl.gpu.protocol import CachePolicy
 from attnctl.worker.devices import Device
+from attnctl.worker.graphs import CALLS
 from attnctl.worker.inputs import negative_scores, random_inputs
 from attnctl.worker.trial import Heads, Trial, outputs
 from attnctl_kernels import masks
@@ -90,9 +91,14 @@ class Setup:
         self.main.copy_to(self.live)
         return launcher.bind(self.task, candidate, self.exported())
 
-    def exported(self) -> Inputs:
-        """The live inputs as the framework's arrays."""
-        values = ((each.name, getattr(self.live, each.name)) for each in fields(Inputs))
+    @cached_property
+    def copies(self) -> tuple[Inputs, ...]:
+        """The main trial's values for the further calls of a graph."""
+        return tuple(self.main.fresh_inputs() for _ in range(CALLS - 1))
+
+    def exported(self, inputs: Inputs | None = None) -> Inputs:
+        """``inputs``, or else the live ones, as the framework's arrays."""
+        values = ((each.name, getattr(inputs or self.live, each.name)) for each in fields(Inputs))
         return Inputs(**{name: None if value is None else self.device.export(value) for name, value in values})
 
     def _trial(self, name: str, make: Callable[..., Inputs], seed: int) -> Trial:

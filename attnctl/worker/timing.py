@@ -27,6 +27,7 @@ def screen(
     run: Run,
     cache: CachePolicy,
     *,
+    calls: int = 0,
     best_us: float | None = None,
     max_samples: int = 2000,
     between: Run | None = None,
@@ -34,22 +35,27 @@ def screen(
     """At least 30 samples and about 100 ms of kernel time, but no more than a second.
 
     All launches are bounded by measured time, the first ones too: a kernel of 50 ms is not launched a thousand times to
-    warm it up.
+    warm it up. ``calls`` is how many a run makes, where it is a graph of them: times are of one.
     """
+    divisor = max(1, calls)
+
+    def sample(count: int) -> list[float]:
+        return [us / divisor for us in device.sample_us([run] * count, cache, between)]
+
     estimates: list[float] = []
     end = time.monotonic() + _ESTIMATE_BUDGET_S
     while len(estimates) < _ESTIMATE_CALLS and (not estimates or time.monotonic() < end):
-        estimates += device.sample_us([run], cache, between)
+        estimates += sample(1)
     if best_us is not None and min(estimates) > _GIVE_UP_RATIO * best_us:
-        return _timing(estimates, cache, gave_up=True)
+        return _timing(estimates, cache, calls, gave_up=True)
 
-    estimate_s = statistics.median(estimates) / 1e6
+    estimate_s = statistics.median(estimates) * divisor / 1e6
     batch = max(1, min(_BATCH_CALLS, int(_BATCH_TIME_S / estimate_s) if estimate_s else _BATCH_CALLS))
     samples: list[float] = []
     end = time.monotonic() + _WALL_TIME_S
-    while not _enough(samples, max_samples, late=time.monotonic() >= end):
-        samples += device.sample_us([run] * min(batch, max_samples - len(samples)), cache, between)
-    return _timing(samples, cache)
+    while not _enough(samples, max_samples, divisor, late=time.monotonic() >= end):
+        samples += sample(min(batch, max_samples - len(samples)))
+    return _timing(samples, cache, calls)
 
 
 def host_us(device: Device, work: Run) -> float:
@@ -65,16 +71,16 @@ def host_us(device: Device, work: Run) -> float:
     return statistics.median(samples)
 
 
-def _enough(samples: Sequence[float], max_samples: int, *, late: bool) -> bool:
+def _enough(samples: Sequence[float], max_samples: int, calls: int, *, late: bool) -> bool:
     count = len(samples)
     if count >= max_samples:
         return True
     if late:
         return count >= _SAMPLES_IN_ANY_CASE
-    return count >= _SAMPLES_AT_LEAST and sum(samples) >= _KERNEL_TIME_S * 1e6
+    return count >= _SAMPLES_AT_LEAST and sum(samples) * calls >= _KERNEL_TIME_S * 1e6
 
 
-def _timing(samples: Sequence[float], cache: CachePolicy, *, gave_up: bool = False) -> Timing:
+def _timing(samples: Sequence[float], cache: CachePolicy, graph_calls: int, *, gave_up: bool = False) -> Timing:
     ordered = sorted(samples)
     return Timing(
         median_us=statistics.median(ordered),
@@ -84,6 +90,7 @@ def _timing(samples: Sequence[float], cache: CachePolicy, *, gave_up: bool = Fal
         count=len(ordered),
         samples_us=tuple(samples),
         cache=cache,
+        graph_calls=graph_calls,
         gave_up=gave_up,
     )
 

@@ -377,7 +377,11 @@ class Call(Protocol):
 
 
 class Launcher(Protocol):
-    """``LAUNCHER`` in a family's ``launch.py``."""
+    """``LAUNCHER`` in a family's ``launch.py``.
+
+    With ``captures = True`` its calls do nothing but launch kernels, so that several can be recorded as one CUDA graph:
+    kernels of a few microseconds are then timed that way.
+    """
 
     framework: str  # "torch" or "jax": which worker environment runs it
     compiles: bool  # False: `compile` has nothing to do, so that no compile worker is started

@@ -5,14 +5,18 @@ import itertools
 import pytest
 from fa4_cases import MASKS, compile_ahead, errors, in_a_process, make_case, make_problem, make_work, objects
 
+from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.measurer import Measurer
+from attnctl.gpu.protocol import Contender, Hello
 from attnctl_kernels import masks
-from attnctl_kernels.contract import Mask
+from attnctl_kernels.contract import Mask, Outcome
 
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.fa4.launch")
 
 from fa4_process import random_inputs  # noqa: E402 - needs torch
 
+from attnctl.worker.graphs import CALLS  # noqa: E402 - likewise
 from attnctl_kernels import reference  # noqa: E402 - likewise
 
 MISSING = launch.LAUNCHER.available("sm_90")
@@ -192,6 +196,19 @@ def test_kernel_compiled_without_a_gpu_is_found(tmp_path):
     results = in_a_process("bind", work, tmp_path)
     assert objects(tmp_path) == before
     assert max(result["difference"] for result in results) < 0.05
+
+
+def test_short_kernel_is_timed_as_a_graph(kernel_cache, tmp_path):
+    task, candidate = make_work(make_problem(512, heads=2, head_dim=64))
+    with Measurer(Hello(family="fa4", arch="sm_90", device="cuda:0"), Deadlines(), tmp_path) as measurer:
+        measurer.prepare(task)
+        result = measurer.measure(candidate)
+        assert (result.outcome, result.reason) == (Outcome.OK, "")
+        assert result.timing.graph_calls == CALLS
+        contenders = [Contender(name=name, candidate=candidate) for name in ("a", "b")]
+        cycles = measurer.finals(contenders, 10).cycles
+    assert len(cycles) == 10
+    assert all(us > 0 for cycle in cycles for us in cycle.samples_us.values())
 
 
 def test_too_much_shared_memory_is_out_of_resources():

@@ -57,6 +57,10 @@ class Device(ABC):
         ``between`` is called after each of them, outside what is timed. It must not synchronise either.
         """
 
+    def capture(self, runs: Sequence[Run]) -> Run | None:
+        """``runs`` as one launch; None where the device, or what runs, cannot be recorded."""
+        return None
+
     @abstractmethod
     def healthy(self) -> bool:
         """False after an error that no later call survives."""

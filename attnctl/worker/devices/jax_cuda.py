@@ -37,6 +37,10 @@ class JaxCuda(TorchCuda):
             samples += super().sample_us(runs[start : start + step], cache, between)
         return samples
 
+    def capture(self, runs: Sequence[Run]) -> Run | None:
+        """XLA's programs make graphs of their own."""
+        return None
+
     def export(self, tensor: torch.Tensor) -> Any:
         import jax  # noqa: PLC0415
 

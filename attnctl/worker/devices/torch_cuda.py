@@ -77,6 +77,17 @@ class TorchCuda(Device):
         self.synchronize()
         return [start.elapsed_time(end) * 1e3 for start, end in events]
 
+    def capture(self, runs: Sequence[Run]) -> Run | None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                for run in runs:
+                    run()
+        except Exception:  # noqa: BLE001 - whatever a kernel does that a graph may not hold
+            return None
+        replay: Run = graph.replay
+        return replay
+
     def healthy(self) -> bool:
         try:
             self.synchronize()

@@ -28,6 +28,7 @@ PACKAGES = ("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels")
 class Fa4Launcher:
     framework = "torch"
     compiles = True
+    captures = True
 
     def warm_up(self) -> None:
         """flash-attn-4 and its compiler: 6 s, which the first candidate would wait for."""
