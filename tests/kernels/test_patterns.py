@@ -21,7 +21,7 @@ REFUSED = {
     ("pallas_mgpu", "backward"): ({"PAL-F012", "PAL-B001"}, set(MASKS) - {"dense"}),
     ("ranker_fa3", "forward"): ({"PAL-F012", "PAL-F008"}, set(MASKS) - {"dense", "history"}),
     ("ranker_fa3", "backward"): ({"PAL-F012", "PAL-B001"}, set(MASKS) - {"dense", "history"}),
-    ("ranker", "forward"): ({"RANKER-001"}, set(MASKS) - {"dense", "history"}),
+    ("ranker", "forward"): ({"RANKER-001"}, {"blocks"}),
     ("ranker", "backward"): ({"RANKER-001"}, set(MASKS) - {"dense", "history"}),
 }
 NEED_WHOLE_TILES = {"pallas_mgpu", "ranker_fa3"}  # 500 tokens are none, which other rules say
