@@ -1,4 +1,4 @@
-"""Another family's kernel in processes of its own, on a device that is already locked for this benchmark."""
+"""A kernel in processes of its own, on a device that is already locked: another family's, or another environment's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from attnctl.errors import Unavailable
 from attnctl.gpu.client import WorkerPlace
 from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import Contender, Cycle, Finals, FinalsReply, Hello, Prepare, PreparedReply
+from attnctl.tune.entry import running_versions
 from attnctl.tune.finals import AGAIN
 
 
@@ -18,29 +19,40 @@ class GuestRunner:
     def __init__(self, name: str, guest: Guest, device: str, settings: Settings) -> None:
         self._guest = guest
         self._settings = settings
-        self._hello = Hello(family=name, arch=guest.task.arch, device=device)
-        self._place = WorkerPlace(settings.state_dir, f"guest-{name}")
+        self._name = name
+        self._hello = Hello(family=guest.task.family, arch=guest.task.arch, device=device)
+        self._place = WorkerPlace(settings.state_dir, f"guest-{name}", guest.python)
         self._aa = name, name + AGAIN
         self._contenders = tuple(Contender(name=each, candidate=guest.candidate) for each in self._aa)
         self._processes: list[tuple[Cycle, ...]] = []
         self._failure = ""
+        self._versions: dict[str, str] = {}
 
     def visit(self) -> Visit:
-        return Visit(self._hello.family, self._aa, tuple(self._processes), self._failure)
+        return Visit(self._name, self._aa, tuple(self._processes), self._failure, self._versions)
 
     def round(self, cycles: int, seed: int) -> None:
-        """Check and time the kernel in one fresh process, on inputs of ``seed``."""
+        """Check and time the kernel in one fresh process, on inputs of ``seed``.
+
+        Raises:
+            Unavailable: an interpreter that was named cannot serve.
+        """
         if self._failure:
             return
         task = self._guest.task.model_copy(update={"seed": seed})
         try:
             with self._place.worker(self._hello, self._settings.deadlines) as worker:
-                worker.start()
+                self._versions = running_versions(worker.start())
                 worker.request(Prepare(task=task, cache=self._settings.cache), PreparedReply)
                 reply = worker.request(Finals(contenders=self._contenders, cycles=cycles), FinalsReply)
         except Unavailable as error:
+            if self._guest.python:
+                raise Unavailable(f"{self._guest.python}: {error.message}", error.hint) from error
             self._failure = f"{error.message}; {error.hint}" if error.hint else error.message
         except WorkerLost as lost:
+            if self._guest.python and lost.phase in {"start", "prepare"}:
+                unavailable = lost.as_unavailable()
+                raise Unavailable(f"{self._guest.python}: {unavailable.message}", unavailable.hint) from lost
             self._failure = f"{lost.reason} in {lost.phase}"
         else:
             for result in reply.failed.values():

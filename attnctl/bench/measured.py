@@ -15,12 +15,13 @@ Processes = tuple[tuple[Cycle, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Another family's processes, one between each two of the host's; or why it failed."""
+    """A guest's processes, one between each two of the host's; or why it failed."""
 
-    family: str
+    name: str
     aa: tuple[str, str]
     processes: Processes
     failure: str
+    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

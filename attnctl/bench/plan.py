@@ -27,10 +27,11 @@ BaseConfig = Callable[[Task, Environment], Candidate | None]
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Another family on the same problem, at its own default."""
+    """Runs in processes of its own: another family on the same problem, at its own default, or the base's kernel."""
 
     task: Task
     candidate: Candidate
+    python: str | None = None  # an interpreter with other packages; None: this one
 
 
 @dataclass
@@ -72,7 +73,9 @@ def plans(
     environment: Environment,
     against: Sequence[str],
     tuned_root: Path | None = None,
+    *,
     base: BaseConfig | None = None,
+    base_python: str | None = None,
 ) -> Iterator[Plan]:
     """One per problem and pass, in the profile's order."""
     assert loaded.profile is not None
@@ -84,7 +87,10 @@ def plans(
         fixed = loaded.profile.sparse_block_of(task.pass_name)
         plan = _on_disk(loaded, task, case, environment, tuned_root)
         if base and (then := base(task, environment)):
-            _enter(plan, BASE, then)
+            if base_python:
+                plan.guests[BASE] = Guest(task, then, base_python)
+            else:
+                _enter(plan, BASE, then)
         for name in dict.fromkeys(against):
             if name == DEFAULT:
                 _enter(plan, name, default_candidate(case, fixed))

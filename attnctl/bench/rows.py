@@ -14,6 +14,7 @@ from attnctl.bench.settings import Settings
 from attnctl.gpu.protocol import Cycle, Environment
 from attnctl.profile.candidate import case_of
 from attnctl.tune.decide import MAX_DROPPED, compare, good_cycles
+from attnctl.tune.entry import running_versions
 from attnctl_kernels.families import get_family
 
 
@@ -32,7 +33,7 @@ def match_of(measured: Measured, profile: str, settings: Settings) -> Match:
         dropped=measured.dropped,
         unstable=measured.dropped > MAX_DROPPED,
         rows=rows,
-        notes=(*plan.notes, *_small_grid(measured)),
+        notes=(*plan.notes, *_small_grid(measured), *_other_versions(measured)),
     )
 
 
@@ -80,7 +81,8 @@ def _own(measured: Measured) -> Iterator[Row]:
 
 
 def _guest(measured: Measured, visit: Visit) -> Row:
-    row = Row(visit.family, visit.family, measured.plan.guests[visit.family].candidate, interleaved=False)
+    guest = measured.plan.guests[visit.name]
+    row = Row(visit.name, guest.task.family, guest.candidate, interleaved=False)
     if visit.failure:
         return replace(row, note=visit.failure, failed=True)
     name = visit.aa[0]
@@ -103,6 +105,20 @@ def _not_run(plan: Plan) -> Iterator[Row]:
         yield Row(name, plan.task.family, None, note=f"the same config as {twin}")
     for name, reason in plan.barred.items():
         yield Row(name, plan.task.family, None, note=reason, failed=name == plan.head)
+
+
+def _other_versions(measured: Measured) -> Iterator[str]:
+    """What a guest with packages of its own has differently."""
+    here = running_versions(measured.environment)
+    for visit in measured.guests:
+        if measured.plan.guests[visit.name].python is None:
+            continue
+        changed = [
+            f"{name} {visit.versions.get(name, 'missing')} (here {here.get(name, 'missing')})"
+            for name in sorted(here.keys() | visit.versions.keys())
+            if visit.versions.get(name) != here.get(name)
+        ]
+        yield f"{visit.name} ran with {', '.join(changed) or 'the same versions as here'}"
 
 
 def _small_grid(measured: Measured) -> Iterator[str]:

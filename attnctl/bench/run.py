@@ -38,7 +38,9 @@ def run(plan: Plan, profile: str, measurer: MeasurerLike, settings: Settings, sa
 
 def _match(measured: Measured, profile: str, settings: Settings) -> Match:
     match = match_of(measured, profile, settings)
-    return match if settings.band is None else judged(match, measured, settings.band)
+    return (
+        match if settings.band is None else judged(match, measured, settings.band, judge_stored=settings.judge_stored)
+    )
 
 
 class _Recording:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnctl.bench.gate import parse_band
-from attnctl.bench.plan import BASE, BaseConfig, check_against, plans
+from attnctl.bench.plan import BASE, BaseConfig, Plan, check_against, plans
 from attnctl.bench.result import Match
 from attnctl.bench.rows import unchanged
 from attnctl.bench.run import Say, run
@@ -33,6 +33,8 @@ class Options:
     device: str | None = None  # "cpu", "cuda:0"; None: what the family runs on
     tuned: Path | None = None  # where tuned profiles are; None: beside the profile
     base: BaseConfig | None = None  # what to compare with besides ``against``; only what differs from it is measured
+    base_python: str | None = None  # with the base's packages: its kernels are measured, changed or not
+    judge_stored: bool = False  # the gate goes by the stored time, too
 
 
 def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
@@ -53,16 +55,30 @@ def matches(loaded: Loaded, options: Options, say: Say) -> Iterator[Match]:
         cache=options.cache,
         state_dir=state_dir(),
         band=_band(loaded, profile) if options.gate else None,
+        judge_stored=options.judge_stored,
     )
     hello = Hello(family=family.name, arch=profile.arch, device=device_of(profile, options.device))
     with Measurer(hello, settings.deadlines, settings.state_dir, on_wait=say) as measurer:
         check_device(loaded.path, profile, measurer.environment, say)
-        for plan in plans(loaded, measurer.environment, options.against, options.tuned, options.base):
+        asked = plans(
+            loaded,
+            measurer.environment,
+            options.against,
+            options.tuned,
+            base=options.base,
+            base_python=options.base_python,
+        )
+        for plan in asked:
             say(f"{loaded.path}: {plan.task.problem.slug} {plan.task.pass_name}")
-            if options.base and plan.head in plan.contenders and BASE not in plan.contenders and not options.against:
+            if options.base and not options.judge_stored and not options.against and _is_settled(plan):
                 yield unchanged(plan, str(loaded.path), measurer.environment, settings)
             else:
                 yield run(plan, str(loaded.path), measurer, settings, say)
+
+
+def _is_settled(plan: Plan) -> bool:
+    """Whether there is nothing of the base to measure the config on disk against."""
+    return plan.head in plan.contenders and BASE not in plan.contenders and BASE not in plan.guests
 
 
 def _band(loaded: Loaded, profile: Profile) -> float:

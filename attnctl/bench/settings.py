@@ -15,4 +15,5 @@ class Settings:
     cache: CachePolicy
     state_dir: Path
     band: float | None = None  # what the gate allows; None: no gate
+    judge_stored: bool = False  # also where something better ran beside it
     deadlines: Deadlines = field(default_factory=Deadlines)

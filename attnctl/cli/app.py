@@ -71,11 +71,20 @@ def docstring(path: Path) -> str:
     return text.partition('"""')[0].strip()
 
 
+def as_written(text: str) -> str:
+    """``text`` for click, which joins and wraps the lines of a paragraph unless it begins with a backspace.
+
+    An example that is wrapped cannot be pasted.
+    """
+    before, heading, examples = text.partition("Examples:\n")
+    return before + heading.replace("Examples", "\b\nExamples") + examples.replace("\n\n  ", "\n\n\b\n  ")
+
+
 def load(name: str) -> Any:
     """Import ``attnctl.cli.NAME`` and make its function ``NAME`` a command."""
     module = importlib.import_module(f"attnctl.cli.{name}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, help=module.__doc__)(getattr(module, name))
+    alone.command(name, help=as_written(module.__doc__ or ""))(getattr(module, name))
     return typer.main.get_command(alone)
 
 

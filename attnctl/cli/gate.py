@@ -50,6 +50,13 @@ def gate(  # noqa: PLR0917 - the command's options
     base: Annotated[
         str | None, typer.Option(metavar="COMMIT", help="Compare with what was on disk there, such as origin/main.")
     ] = None,
+    base_python: Annotated[
+        str | None,
+        typer.Option(metavar="PYTHON", help="A Python with the base's packages: its kernels are measured as well."),
+    ] = None,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Judge by the time in the tuned profile, too; same device only.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
     measure: Annotated[
         Measuring, typer.Option(help="auto: kernels that need a GPU, where there is one.")
@@ -68,7 +75,15 @@ def gate(  # noqa: PLR0917 - the command's options
     from attnctl.profile.load import profile_paths  # noqa: PLC0415
     from attnctl.report import _gate as report  # noqa: PLC0415
 
-    options = GateOptions(strict, Measure(measure.value), base, device_name(device), cycles)
+    options = GateOptions(
+        strict=strict,
+        measure=Measure(measure.value),
+        base=base,
+        base_python=base_python,
+        judge_stored=stored,
+        device=device_name(device),
+        cycles=cycles,
+    )
     gated = []
     for each in run(profile_paths(paths), options, say):
         gated.append(each)

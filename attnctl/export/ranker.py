@@ -1,18 +1,35 @@
-"""What the ranker's kernels take: a ``TuningConfig``, or keyword arguments of ``mha``, per pair of lengths."""
+"""What the ranker's kernels take, per pair of lengths.
+
+Upstream's: a ``TuningConfig``, or keyword arguments of ``mha``. This project's own: a call of its operator.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attnctl.export import Export, _tuning_config
 from attnctl.export._code import heading, table
+from attnctl_kernels.contract import Problem
 
-FAMILIES = ("ranker_fa3", "ranker_triton")
+FAMILIES = ("ranker", "ranker_fa3", "ranker_triton")
 SUFFIX = ".py"
 
 _NOT_ARGUMENTS = ("heads_repeated", "history_segment_id", "padding_segment_id", "inference")
+_CALL = '''
+
+def attention(q, k, v, bounds=None, **more):
+    """Tensors are (batch, seqlen, heads, head_dim); bounds (batch, 4) int32, the profile's mask if it is None."""
+    lengths = q.shape[1], k.shape[1]
+    if bounds is None:
+        bounds = torch.tensor([BOUNDS[lengths]] * q.shape[0], dtype=torch.int32, device=q.device)
+    return ranker.attention(q, k, v, bounds, CONFIG[lengths], softmax_scale=SOFTMAX_SCALE, **more)
+'''
 
 
 def render(export: Export) -> str:
-    if export.first.task.family == "ranker_fa3":
+    if export.first.task.family == "ranker":
+        body = list(_operator(export))
+    elif export.first.task.family == "ranker_fa3":
         body = [
             "# TuningConfig is the one of the module that defines the kernel: from xrex.pallas.ranker_attention_fa3",
             *_tuning_config.tables(export),
@@ -20,6 +37,22 @@ def render(export: Export) -> str:
     else:
         body = ["# mha(q, k, v, ..., **MHA[seqlen_q, seqlen_k])", *_keywords(export)]
     return "\n".join([*heading(export), *body]) + "\n"
+
+
+def _operator(export: Export) -> Iterator[str]:
+    yield from ("import torch", "from attnctl_kernels import ranker", "")
+    yield f"SOFTMAX_SCALE = {export.first.task.problem.softmax_scale!r}  # None: 1 / sqrt(head_dim)"
+    yield from table("CONFIG", [(each, repr(dict(each.candidate.config))) for each in export.decisions])
+    yield "# Of every batch row: history from, to; candidates from, to."
+    yield from table("BOUNDS", [(each, repr(_bounds(each.task.problem))) for each in export.decisions])
+    yield from _CALL.splitlines()
+
+
+def _bounds(problem: Problem) -> tuple[int, int, int, int]:
+    """Without a mask, all rows are history."""
+    length = problem.seqlen_k
+    history = length if problem.mask.history_len is None else problem.mask.history_len
+    return 0, history, history, length
 
 
 def _keywords(export: Export) -> list[str]:

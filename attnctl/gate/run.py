@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from attnctl.bench.exit import exit_code, worst
 from attnctl.bench.plan import DEFAULT, INCUMBENT
 from attnctl.bench.result import Match
 from attnctl.bench.session import Options, matches
-from attnctl.errors import AttnctlError, ExitCode
+from attnctl.errors import AttnctlError, ExitCode, UsageError
 from attnctl.gate import tuned_files
 from attnctl.gate.base import Base
 from attnctl.gpu.names import gpu_names
@@ -41,6 +42,8 @@ class GateOptions:
     strict: bool = False
     measure: Measure = Measure.AUTO
     base: str | None = None  # a commit; None: the stored time, the default and the incumbent
+    base_python: str | None = None  # an interpreter with that commit's packages; None: its configs on today's kernels
+    judge_stored: bool = False  # the stored time, too
     device: str | None = None
     cycles: int = 50
 
@@ -73,8 +76,10 @@ def run(paths: Sequence[Path], options: GateOptions, say: Say) -> Iterator[Gated
     """One per profile, each as soon as it is done, then one for tuned files without a profile, if there are any.
 
     Raises:
-        UsageError: the base is no commit.
+        UsageError: the base is no commit, or its interpreter no program.
     """
+    if options.base_python is not None:
+        _check_python(options)
     with ExitStack() as stack:
         base = None
         if options.base is not None and paths:
@@ -86,6 +91,13 @@ def run(paths: Sequence[Path], options: GateOptions, say: Say) -> Iterator[Gated
     for folder in dict.fromkeys(path.parent for path in paths):
         if found := list(tuned_files.orphans(folder)):
             yield Gated(folder / "tuned", findings=found, not_measured="there is no profile", strict=options.strict)
+
+
+def _check_python(options: GateOptions) -> None:
+    if options.base is None:
+        raise UsageError("--base-python goes with --base", "name the commit that is installed there: --base COMMIT")
+    if shutil.which(str(options.base_python)) is None:
+        raise UsageError(f"--base-python {options.base_python}: no such program", "name a Python that has the base")
 
 
 def _one(path: Path, options: GateOptions, base: Base | None, say: Say) -> Gated:
@@ -135,6 +147,8 @@ def _bench_options(loaded: Loaded, options: GateOptions, base: Base | None) -> O
         cache="cold",
         device=options.device,
         base=of_base if base else None,
+        base_python=options.base_python,
+        judge_stored=options.judge_stored,
     )
 
 

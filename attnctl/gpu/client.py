@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -69,8 +70,11 @@ class Worker(Closing):
         log_path: Path,
         environ: Mapping[str, str] | None = None,
         template: Template | None = None,
+        *,
+        interpreter: tuple[str, ...] = (sys.executable,),
     ) -> None:
         self._hello = hello
+        self._interpreter = interpreter
         self._environ = environ or {}
         self._template = template
         self._deadlines = deadlines
@@ -104,7 +108,9 @@ class Worker(Closing):
         if self._process is None:
             arguments, environ = _command(self._hello)
             try:
-                self._process = WorkerProcess(arguments, self._log_path, {**self._environ, **environ}, self._template)
+                self._process = WorkerProcess(
+                    arguments, self._log_path, {**self._environ, **environ}, self._template, self._interpreter
+                )
             except EOFError:
                 raise WorkerLost("start", "its template was closed", begun=False) from None
 
@@ -265,15 +271,19 @@ def _prune(folder: Path) -> None:
 
 
 class WorkerPlace(Closing):
-    """Where the workers of one command leave their logs and find their caches: below the state folder."""
+    """Where the workers of one command leave their logs and find their caches: below the state folder.
 
-    def __init__(self, state_dir: Path, stem: str) -> None:
+    ``python`` is an interpreter with packages of its own, and sees none of this one's.
+    """
+
+    def __init__(self, state_dir: Path, stem: str, python: str | None = None) -> None:
         self._logs = state_dir.absolute() / "logs"
         _prune(self._logs)
         self._stem = f"{stem}-{os.getpid()}"
         self._count = itertools.count(1)  # safe among threads
         cache = os.environ.get(CACHE_FOLDER_VARIABLE) or str(state_dir.absolute() / "cache")
-        self._environ = {CACHE_FOLDER_VARIABLE: cache}
+        self._environ = {CACHE_FOLDER_VARIABLE: cache} | ({"PYTHONPATH": ""} if python else {})
+        self._interpreter = (python, "-P") if python else (sys.executable,)
         self._template: Template | None = None
 
     def prefer_forks(self, hello: Hello, deadlines: Deadlines) -> None:
@@ -288,7 +298,8 @@ class WorkerPlace(Closing):
 
     def worker(self, hello: Hello, deadlines: Deadlines) -> Worker:
         """A worker with a log file of its own."""
-        return Worker(hello, deadlines, self._log_path(str(next(self._count))), self._environ, self._template)
+        log_path = self._log_path(str(next(self._count)))
+        return Worker(hello, deadlines, log_path, self._environ, self._template, interpreter=self._interpreter)
 
     def close(self) -> None:
         """From any thread: no worker is forked any more."""

@@ -51,6 +51,7 @@ class WorkerProcess:
         log_path: Path,
         environ: Mapping[str, str],
         template: Template | None = None,
+        interpreter: tuple[str, ...] = (sys.executable,),
     ) -> None:
         self._log_path = log_path
         log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,8 @@ class WorkerProcess:
                 if template and (fork := template.fork(request_end, reply_end, log.fileno())):
                     self._started, self.forked = fork, True
                 else:
-                    self._started = _executed(arguments, environ, log, request_end, reply_end)
+                    command = (*interpreter, "-m", "attnctl.worker", *arguments)
+                    self._started = _executed(command, environ, log, request_end, reply_end)
         except BaseException:
             os.close(self._requests)
             os.close(self._replies)
@@ -170,11 +172,11 @@ class WorkerProcess:
 
 
 def _executed(
-    arguments: tuple[str, ...], environ: Mapping[str, str], log: IO[bytes], request_end: int, reply_end: int
+    command: tuple[str, ...], environ: Mapping[str, str], log: IO[bytes], request_end: int, reply_end: int
 ) -> _Started:
     pipes = ("--requests", str(request_end), "--replies", str(reply_end), "--parent", str(os.getpid()))
     return subprocess.Popen(
-        [sys.executable, "-m", "attnctl.worker", *pipes, *arguments],
+        [*command, *pipes],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

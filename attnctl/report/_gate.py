@@ -35,6 +35,7 @@ def text(gated: Gated) -> Iterator[str]:
     for match in gated.matches:
         where = f"{gated.path}: {match.problem} {match.pass_name}"
         yield from (f"{where} against {each.against}: {each.verdict}: {each.reason}" for each in match.gate)
+        yield from (f"{where}: note: {note}" for note in match.notes)
         if match.rows[0].failed:
             yield f"{where}: {match.rows[0].name} fails: {match.rows[0].note}"
     if gated.error:

@@ -148,8 +148,7 @@ def read(path: Path) -> Recorded:
         try:
             record = _RECORD.validate_json(line)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise AttnctlError(f"{path}:{number}: not a journal of attnctl: {reason}") from error
+            raise _unreadable(f"{path}:{number}", error) from error
         if isinstance(record, Header) is not (recorded is None):
             raise AttnctlError(f"{path}:{number}: not a journal of attnctl: one header must come first")
         if isinstance(record, Header):
@@ -160,6 +159,18 @@ def read(path: Path) -> Recorded:
     if recorded is None:
         raise AttnctlError(f"{path}: not a journal of attnctl: it is empty")
     return recorded
+
+
+def _unreadable(place: str, error: ValidationError) -> AttnctlError:
+    first = error.errors()[0]
+    if first["loc"] == ("header", "format"):
+        known = Header.model_fields["format"].default
+        return AttnctlError(
+            f"{place}: format: {first['input']} is another format of journals; attnctl {__version__} reads {known}",
+            "use the attnctl that wrote it",
+        )
+    field = ".".join(str(part) for part in first["loc"][1:])
+    return AttnctlError(f"{place}: not a journal of attnctl: {f'{field}: ' if field else ''}{first['msg']}")
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, int]]:

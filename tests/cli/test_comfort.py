@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from cli_profiles import GOOD, S4
+from click.testing import CliRunner
 
 from attnctl import packages
 from attnctl.cli.app import command_files, docstring, load
@@ -70,6 +71,15 @@ def test_bash_takes_the_completion_script(attnctl):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples(name):
     assert "Examples:" in docstring(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_examples_that_can_be_pasted(name):
+    """Wrapped into a paragraph, a command would be cut in two, and the first one stand behind its heading."""
+    shown = CliRunner().invoke(load(name), ["--help"], terminal_width=50).output.splitlines()
+    for line in docstring(COMMANDS[name]).splitlines():
+        if line.startswith("  attnctl "):
+            assert f"  {line}" in shown
 
 
 @pytest.mark.parametrize("line", EXAMPLES)

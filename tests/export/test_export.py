@@ -193,6 +193,33 @@ def test_ranker(exported):
     assert code["MHA"][1024, 1024]["num_warps"] == 8
 
 
+CUTE = """\
+schema: 1
+family: ranker
+arch: sm_90
+problem: {batch_size: 2, seq_len: [1024, 2048], num_heads_q: 4, head_dim: 128, dtype: bfloat16, softmax_scale: 0.5}
+mask: {pattern: history_candidate, history_len: 896}
+config:
+  forward: {tile_m: 128, tile_n: 64, stages: 2}
+"""
+
+
+@pytest.mark.parametrize("mask", ["history_candidate, history_len: 896", "dense"])
+def test_the_operator_takes_the_call(exported, mask):
+    """With fake tensors: shapes, types, config and bounds go through the operator's own checks and its schema."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    code = {}
+    exec(exported(CUTE.replace("history_candidate, history_len: 896", mask), "--to", "ranker", *H200), code)
+    assert code["BOUNDS"][2048, 2048] == ((0, 2048, 2048, 2048) if mask == "dense" else (0, 896, 896, 2048))
+    assert code["CONFIG"][1024, 1024]["tile_m"] == 128
+    with FakeTensorMode():
+        q, k, v = (torch.empty(2, 1024, 4, 128, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+        out, lse = code["attention"](q, k, v, return_lse=True)
+    assert (out.shape, lse.shape) == ((2, 1024, 4, 128), (2, 4, 1024))
+
+
 def test_vllm(exported, tmp_path):
     text = exported(PALLAS, "--to", "vllm", "--pass", "forward", *H200)
     configs = {int(key): value for key, value in json.loads(text).items()}  # as vLLM reads them

@@ -16,7 +16,7 @@ from attnctl.report._page.document import document
 from attnctl.report._page.heat import grid_of
 from attnctl.report._page.recall import recall
 from attnctl.report._page.rows import Row, as_csv, rows
-from attnctl.report._page.timeline import timeline
+from attnctl.report._page.timeline import timeline, without_times
 from attnctl.report._page.why import contenders, why
 from attnctl.tune.journal import read
 from attnctl.tune.outcome import Status
@@ -183,7 +183,9 @@ def test_the_time_line_has_a_lane_per_worker(tmp_path):
         compiled = {"lane": "compile", "worker": 11 + number % 3, "begun": at, "ended": at + 2.5}
         record["result"]["compiled"]["span"] = compiled
         record["result"]["span"] = {"lane": "measure", "worker": 7, "begun": at + 3, "ended": at + 3.5}
-    figure, *_ = timeline(recall(store(tmp_path / "spans.jsonl", found)))
+    sweep = recall(store(tmp_path / "spans.jsonl", found))
+    assert without_times(sweep) == ""
+    figure, *_ = timeline(sweep)
     assert figure.title == "Time line of the screening"
     assert figure.layout["yaxis"]["categoryarray"] == ["device", "compile 1", "compile 2", "compile 3"]
     measured, compiled = figure.data
@@ -216,5 +218,7 @@ def test_the_time_line_shows_finals_and_the_last_check(tmp_path):
 
 
 def test_a_journal_without_times_has_no_time_line():
-    titles = [figure.title for figure in timeline(recall(recorded("window-8k-d256")))]
+    sweep = recall(recorded("window-8k-d256"))
+    assert without_times(sweep).startswith("This journal says how long each step took, and not when")
+    titles = [figure.title for figure in timeline(sweep)]
     assert titles == ["The measuring device, config by config", "The compile workers, config by config"]

@@ -114,6 +114,13 @@ def test_other_files_are_refused_by_name(tmp_path, content):
         read(path)
 
 
+def test_a_journal_of_another_format_says_which(tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text('{"record":"header","format":99,"profile":"p"}\n')
+    with pytest.raises(AttnctlError, match=r"j\.jsonl:1: format: 99 is another format of journals; .* reads 1"):
+        read(path)
+
+
 def test_a_missing_journal_is_wrong_usage(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         read(tmp_path / "j.jsonl")

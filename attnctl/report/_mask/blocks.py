@@ -59,6 +59,7 @@ class Blocks:
         tokens = max(problem.seqlen_q / most_down, problem.seqlen_k / most_across)
         down = _blocks_per_cell(tokens, block_q, self.classes.shape[0], most_down)
         across = _blocks_per_cell(tokens, block_kv, self.classes.shape[1], most_across)
+        down, across = min(down, self.classes.shape[0]), min(across, self.classes.shape[1])
         rows, columns = np.arange(0, self.classes.shape[0], down), np.arange(0, self.classes.shape[1], across)
         least = np.minimum.reduceat(np.minimum.reduceat(self.classes, columns, axis=1), rows, axis=0)
         most = np.maximum.reduceat(np.maximum.reduceat(self.classes, columns, axis=1), rows, axis=0)

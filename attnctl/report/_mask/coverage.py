@@ -50,6 +50,7 @@ class Coverage:
     executed_flop: int
     pair_density: float
     waves: Waves | None
+    ragged: bool  # the last blocks reach behind the ends of the sequences
 
     @property
     def blocks(self) -> int:
@@ -93,6 +94,7 @@ def coverage(found: Blocks) -> Coverage:
         executed_flop=executed * per_pair,
         pair_density=visible / (problem.seqlen_q * problem.seqlen_k),
         waves=waves(case),
+        ragged=bool(problem.seqlen_q % block_q or problem.seqlen_k % block_kv),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +20,7 @@ MAX_ROWS = 32
 GLYPHS = {Kind.FULL: "█", Kind.PARTIAL: "▒", Kind.DIAGONAL: "▚", Kind.EMPTY: "·"}
 ASCII_GLYPHS = {Kind.FULL: "#", Kind.PARTIAL: "+", Kind.DIAGONAL: "\\", Kind.EMPTY: "."}
 _STYLES = {Kind.FULL: "full", Kind.PARTIAL: "partial", Kind.DIAGONAL: "diagonal", Kind.EMPTY: "dim"}
-_UNITS = ((10**15, "PFLOP"), (10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"))
+_UNITS = ((10**15, "PFLOP"), (10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (10**3, "kFLOP"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,14 @@ def section(case: Case, terminal: Terminal) -> Iterator[str]:
     """One problem and pass, for people."""
     blocks = blocks_of(case)
     yield paint(heading(case), "strong", colour=terminal.colour)
-    yield INDENT + "config: " + " ".join(f"{name}={value}" for name, value in case.config.items())
     width = terminal.width - len(INDENT)
+    config = " ".join(f"{name}={value}" for name, value in case.config.items()) or "what the kernel chooses by itself"
+    yield from (INDENT + row for row in wrapped("config: ", config, width))
     cells = blocks.cells(MAX_ROWS, max(1, width // 2))
     yield from (INDENT + row for row in picture(cells, terminal))
     yield from (INDENT + row for row in legend(blocks, cells, terminal))
-    yield from (f"{INDENT}{name:<12}{sentence}" for name, sentence in facts(coverage(blocks), case))
+    for name, sentence in facts(coverage(blocks), case):
+        yield from (INDENT + row for row in wrapped(f"{name:<12}", sentence, width))
     yield from (INDENT + row for row in resource_table(get_family(case.family).resources(case), width))
 
 
@@ -68,7 +71,7 @@ def legend(blocks: Blocks, cells: Cells, terminal: Terminal) -> Iterator[str]:
     yield "  ".join(
         f"{paint(terminal.glyphs[kind], _STYLES[kind], colour=terminal.colour)} {kind.name.lower()}" for kind in present
     )
-    yield scale(blocks, cells)
+    yield from wrapped("", scale(blocks, cells), terminal.width - len(INDENT))
 
 
 def scale(blocks: Blocks, cells: Cells) -> str:
@@ -86,12 +89,35 @@ def facts(found: Coverage, case: Case) -> Iterator[tuple[str, str]]:
     yield "blocks", f"{found.blocks:,} of {block_q} x {block_kv} (queries x keys): {counts}"
     yield "density", f"{found.block_density:.1%} of the blocks, {found.pair_density:.1%} of the pairs"
     needed, executed = flop(found.needed_flop), flop(found.executed_flop)
-    yield "operations", f"{needed} needed, {executed} executed: {found.waste:.1%} wasted on partial blocks"
+    yield "operations", f"{needed} needed, {executed} executed: {found.waste:.1%} wasted on {_wasted_on(found)}"
     rows = "keys" if case.pass_name == "backward" else "queries"  # noqa: S105 - not a password
     yield "balance", f"{found.fewest:,} to {found.most:,} blocks per block of {rows}, {found.mean:.1f} on average"
     if waves := found.waves:
         thread_blocks = f"{waves.thread_blocks:,} thread blocks on {waves.num_sms} SMs, one on each"
-        yield "waves", f"{waves.count:.1f}: {thread_blocks}; the last wave fills {waves.last:.0%}"
+        yield "waves", f"{_count(waves.count)}: {thread_blocks}; the last wave fills {waves.last:.0%}"
+
+
+def _wasted_on(found: Coverage) -> str:
+    """Full blocks waste something only where they reach beyond the ends of the sequences."""
+    if not found.ragged:
+        return "partial blocks"
+    return "partial blocks and behind the ends" if found.partial else "what is behind the ends"
+
+
+def _count(waves: float) -> str:
+    return f"{waves:.1f}" if waves >= 1 else f"{waves:.2g}"
+
+
+def wrapped(label: str, text: str, width: int) -> list[str]:
+    """``text`` beside its label, in lines of the terminal's width where words allow it."""
+    return textwrap.wrap(
+        text,
+        max(width, len(label) + 12),
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def resource_table(resources: Sequence[Resource], width: int) -> Iterator[str]:

@@ -22,7 +22,7 @@ from attnctl.report._page.heat import heat_maps
 from attnctl.report._page.recall import Recalled
 from attnctl.report._page.rows import DROPPED, SLOWER, UNTRIED, Row
 from attnctl.report._page.spread import spreads
-from attnctl.report._page.timeline import timeline
+from attnctl.report._page.timeline import timeline, without_times
 from attnctl.report._page.why import Table, contenders, why
 from attnctl_kernels.contract import Case, Outcome
 from attnctl_kernels.families import get_family
@@ -90,15 +90,23 @@ def _sweep_section(sweep: Recalled, rows: Sequence[Row], name: str) -> Section:
         lines.append("The space of this sweep cannot be built again: what the rules dropped is not shown.")
     if not result.measured_all:
         lines.append("The sweep did not come to its end: it may have wanted to try more.")
-    best = result.winner or (rows[0].candidate if rows else result.space.default)
     parts = (
         Section("Why this one", f"{name}-why", tables=(("", why(sweep, rows)),)),
         Section("Tiles", f"{name}-tiles", figures=tuple(maps)),
         Section("Decision", f"{name}-finals", figures=tuple(finals_figures(sweep))),
         Section("All configs", f"{name}-configs", figures=tuple(spreads(rows, dict(roles)))),
         Section("Outcomes and reasons", f"{name}-reasons", tables=(("", _reasons(rows)),)),
-        Section("Where the time went", f"{name}-time", figures=tuple(timeline(sweep))),
-        _mask_section(case_of(sweep.case, best), f"{name}-mask", "The mask, at the blocks of the winner"),
+        Section(
+            "Where the time went",
+            f"{name}-time",
+            lines=tuple(filter(None, (without_times(sweep),))),
+            figures=tuple(timeline(sweep)),
+        ),
+        _mask_section(
+            case_of(sweep.case, result.winner or result.space.default),
+            f"{name}-mask",
+            f"The mask, at the blocks of the {'winner' if result.winner else 'default'}",
+        ),
         Section("Environment", f"{name}-environment", tables=(("", _environment(sweep)),)),
         Section("Table of configs", f"{name}-table", tables=(("", _listed(rows)),), folded=True),
     )

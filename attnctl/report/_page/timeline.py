@@ -22,6 +22,16 @@ class Bar(NamedTuple):
     text: str
 
 
+def without_times(sweep: Recalled) -> str:
+    """What to say of a journal that has no spans; empty: it has some, or there is nothing that took time."""
+    if not sweep.result.outcomes or next(_of_screening(sweep), None):
+        return ""
+    return (
+        "This journal says how long each step took, and not when: there is no time line of workers side by side. "
+        "Journals say it since 2026-11-30."
+    )
+
+
 def timeline(sweep: Recalled) -> Iterator[Figure]:
     """Side by side as it happened, where the journal has the times; and config by config, in the order of measuring."""
     bars = [*_of_screening(sweep), *_of_finals(sweep)]
