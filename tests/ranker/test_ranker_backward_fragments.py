@@ -17,6 +17,8 @@ from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits  # noqa: 
 
 TRAITS = BackwardTraits(build.DTYPES["bfloat16"], 128, 64, 128, 2)
 THREADS, ROWS = 128, 64
+SOME = (0, 1, 5, 31, 37, 64, 127)
+WARP = range(32, 64)
 K, MN = OperandMajorMode.K, OperandMajorMode.MN
 
 
@@ -53,7 +55,7 @@ def test_accumulators_and_operands_lie_where_the_kernel_believes():
         dq = backward._mma(TRAITS, MN, MN, (ROWS, ROWS))
         gradients = backward._mma(TRAITS, K, MN, TRAITS.part, warpgroup.OperandSource.RMEM)
         return [
-            [coordinates(part(thread)) for thread in range(THREADS)]
+            [coordinates(part(thread)) for thread in SOME]
             for part in (
                 lambda thread: scores.get_slice(thread).partition_C(identity),
                 lambda thread: dq.get_slice(thread).partition_C(identity),
@@ -61,8 +63,32 @@ def test_accumulators_and_operands_lie_where_the_kernel_believes():
             )
         ]
 
-    expected = [[place(thread, i) for i in range(32)] for thread in range(THREADS)]
+    expected = [[place(thread, i) for i in range(32)] for thread in SOME]
     assert traced(function) == [expected] * 3
+
+
+def test_ds_goes_where_its_elements_belong():
+    """A thread of stmatrix gives the address of a row of one 8 x 8 matrix, whose elements come from four others."""
+
+    def function():
+        identity = cute.make_identity_tensor((ROWS, ROWS))
+        gradients = backward._mma(TRAITS, K, MN, TRAITS.part, warpgroup.OperandSource.RMEM)
+        copy = backward_consumer._stmatrix(TRAITS, backward._mma(TRAITS, K, K, (ROWS, ROWS)))
+        held, addressed = [], []
+        for thread in WARP:
+            part = copy.get_slice(thread)
+            held.append(coordinates(part.retile(gradients.get_slice(thread).partition_A(identity))))
+            addressed.append(coordinates(part.partition_D(identity)))
+        return held, addressed
+
+    held, addressed = traced(function)
+    for lane in range(32):
+        matrix, row = lane // 8, lane % 8
+        for step in range(4):
+            of_matrix = range(8 * step + 2 * matrix, 8 * step + 2 * matrix + 2)
+            sources = [held[4 * row + quad][i] for quad in range(4) for i in of_matrix]
+            first = addressed[lane][8 * step]
+            assert sources == [(first[0], first[1] + column) for column in range(8)]
 
 
 def test_each_square_of_dq_is_one_warp_groups():
