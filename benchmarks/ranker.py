@@ -253,7 +253,7 @@ def measure(problem: Problem, several: Sequence[Entry], failed: dict[str, str], 
     calls = bound(problem, several, failed)
     screened = medians_us({name: call.run for name, (_, call) in calls.items()}, 10)
     ordered = sorted(screened, key=screened.__getitem__)
-    finals = [next(name for name, (entry, _) in calls.items() if entry.family == "ranker")]  # the default comes first
+    finals = [name for name, (entry, _) in calls.items() if entry.family == "ranker"][:1]  # the default comes first
     for family in {entry.family for entry, _ in calls.values()}:
         best = [name for name in ordered if calls[name][0].family == family]
         finals += [name for name in best[: FINALISTS.get(family, 1)] if name not in finals]
@@ -324,7 +324,11 @@ def main() -> None:
         mine = {str(entry): entry for each, entry in work if each is problem}
         failed = {name: reason for name in mine if (reason := missing.get((problem.slug + str(problem.mask), name)))}
         several = [entry for name, entry in mine.items() if name not in failed]
-        results.append(measure(problem, several, failed, options.cycles))
+        try:
+            results.append(measure(problem, several, failed, options.cycles))
+        except Exception as error:  # noqa: BLE001 - one problem must not cost the others their measurement
+            print(f"{problem.slug}: {type(error).__name__}: {error}"[:300], flush=True)
+            continue
         print(row(results[-1]), flush=True)
         if options.json:
             options.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "results": results}))

@@ -10,6 +10,7 @@ from walked import Walk
 
 from attnctl_kernels.contract import Mask
 from attnctl_kernels.masks import visible
+from attnctl_kernels.ranker.config import deal
 from attnctl_kernels.ranker.ranges import ranges
 
 KINDS = {
@@ -128,3 +129,5 @@ def test_a_last_round_keeps_as_many_blocks_busy_as_it_can():
         whole, cut = pieces[: 10 * heads - left], pieces[10 * heads - left :]
         assert {piece["end"] - piece["row"] for piece in whole} <= {192}
         assert len(cut) == left * (3 if 3 * left <= ctas else 2 if 2 * left <= ctas else 1)
+        whole_tiles, each = deal(10 * heads, ctas, {"tile_m": 192, "balanced": True})
+        assert (len(whole), len(cut)) == (whole_tiles, (10 * heads - whole_tiles) * each)

@@ -84,6 +84,12 @@ def test_a_persistent_grid_is_the_device():
     assert FAMILY.grid(case({**config, "persistent": False})) == 43 * 32
 
 
+def test_a_cut_last_round_costs_a_part():
+    config = own.default_config(128)
+    assert own.deal(43 * 32, 132, config | {"balanced": True}) == (1320, 2)
+    assert FAMILY.predicted_cost(case(config | {"balanced": True})) < FAMILY.predicted_cost(case(config))
+
+
 def test_more_history_costs_more():
     config = own.default_config(128)
     costs = [FAMILY.predicted_cost(case(config, history=history)) for history in (0, 2048, 6144)]

@@ -85,6 +85,14 @@ def tile_count(tile_m: int, batch_size: int, seqlen: int, num_heads: int) -> int
     return -(-seqlen // tile_m) * num_heads * batch_size
 
 
+def deal(tiles: int, num_ctas: int, config: Config) -> tuple[int, int]:
+    """Tiles that stay whole, and into how many pieces the others are cut: as the kernel has it."""
+    if not config.get("balanced"):
+        return tiles, 1
+    rest = tiles % num_ctas
+    return tiles - rest, max(min(num_ctas // max(rest, 1), warp_groups(config)), 1)
+
+
 def smem_bytes(head_dim: int, config: Config, *, ranges: bool = False) -> int:
     """Q; K on the diagonal, unless rows see ranges; V on the diagonal, and then O; rings of K and V; barriers.
 

@@ -74,8 +74,9 @@ class Ranker(Family):
             return backward_spec.grid(case)
         if not covers(case):
             return None
-        tiles = tile_count(case.problem, case.config)
-        return min(tiles, ARCHES["sm_90"].num_sms) if case.config["persistent"] else tiles
+        tiles, num_sms = tile_count(case.problem, case.config), ARCHES["sm_90"].num_sms
+        whole, pieces = own.deal(tiles, num_sms, case.config)
+        return min(whole + (tiles - whole) * pieces, num_sms) if case.config["persistent"] else tiles
 
     def sources(self) -> dict[str, str]:
         return {SOURCES: sources_hash()}
@@ -94,8 +95,11 @@ class Ranker(Family):
         tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
         products = 4 * tile_m * tile_n * problem.head_dim / TENSOR_OPS
         steps = -(-keys_per_tile(problem, tile_m) // tile_n)
-        waves = -(-tile_count(problem, config) // ARCHES["sm_90"].num_sms)
-        exposed = {1: 1.6, 2: 1.0, 3: 1.0}[own.warp_groups(config)]
+        tiles, num_sms, groups = tile_count(problem, config), ARCHES["sm_90"].num_sms, own.warp_groups(config)
+        whole, pieces = own.deal(tiles, num_sms, config)
+        last = -(-groups // pieces) / groups if whole < tiles else 0.0  # the part of a tile that a last round takes
+        waves = -(-whole // num_sms) + last
+        exposed = {1: 1.6, 2: 1.0, 3: 1.0}[groups]
         over = own.fragment_registers(problem.head_dim, config) / own.register_limit(config)
         return waves * (steps * (products * exposed * max(1.0, over) ** 2 + STEP_CYCLES) + TILE_CYCLES)
 
