@@ -159,6 +159,15 @@ def test_flash_attn_4_traces_the_call(exported, tmp_path):
     assert done.stdout == "(1, 256, 1, 64) (1, 1, 256) True True\nTrue True\n", done.stderr
 
 
+def test_a_native_mask_is_exported_as_arguments(exported):
+    native = FA4.replace("intra_wg_overlap: false", "intra_wg_overlap: false, mask_form: native")
+    assert '"causal": True' in exported(native, "--to", "fa4", *H200).replace("'", '"')
+    window = native.replace("pattern: causal", "pattern: sliding_window, window: 100")
+    text = exported(window, "--to", "fa4", *H200).replace("'", '"')
+    assert '"window_size_left": 99, "window_size_right": 0' in text
+    assert "SPARSE_BLOCK = {\n    (256, 256): None,\n}" in text
+
+
 def test_jax_takes_the_tuning_config(exported):
     text = exported(PALLAS, "--to", "jax", *H200)
     pytest.importorskip("jax")

@@ -1,7 +1,7 @@
 """Problems that the family calls one kernel are one to flash-attn-4: its own key, noted where it looks for a kernel."""
 
 import pytest
-from fa4_cases import MASKS, make_problem
+from fa4_cases import MASKS, make_case, make_problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -49,11 +49,11 @@ def interface(tmp_path_factory):
         return launch.interface()
 
 
-def upstream_key(interface, pass_name, arch, problem, tile):
+def upstream_key(interface, pass_name, arch, problem, tile, **more):
     """What flash-attn-4 would look for; the reason where it refuses."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    config = {**FAMILY.default_config(problem, pass_name, arch, None), "tile_m": tile[0], "tile_n": tile[1]}
+    config = {**FAMILY.default_config(problem, pass_name, arch, None), "tile_m": tile[0], "tile_n": tile[1], **more}
     block = FAMILY.sparse_block(problem, pass_name, config)
     if block and (pass_name, arch) == ("forward", "sm_100"):
         block = (2 * tile[0], tile[1]) if tiles.q_stage(problem, arch) == 2 else block
@@ -87,3 +87,20 @@ def test_equal_for_us_is_equal_for_upstream(interface, pass_name, arch, shapes, 
         ours = tiles.kernel_key(problem, {"tile_m": tile_m, "tile_n": tile_n}, packs=pass_name == "forward")
         found = upstream_key(interface, pass_name, arch, problem, TILES[arch])
         assert theirs.setdefault(ours, found) == found
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    shapes=st.lists(SHAPES, min_size=4, max_size=6, unique=True),
+    group=st.sampled_from((1, 4)),
+    name=st.sampled_from(("causal", "window")),
+    more=st.sampled_from(({"mask_form": "native"}, {"mask_form": "native", "pack_gqa": False}, {"subtile_factor": 2})),
+)
+def test_other_forms_are_not_confused_either(interface, shapes, group, name, more):
+    theirs = {}
+    for seqlen, batch, heads in shapes:
+        problem = make_problem(seqlen, heads=heads * group, heads_kv=heads, batch_size=batch, mask=MASKS[name])
+        case = make_case(problem, tile_m=64, tile_n=64, **more)
+        found = upstream_key(interface, "forward", "sm_90", problem, TILES["sm_90"], **more)
+        assert isinstance(found, tuple), found
+        assert theirs.setdefault(FAMILY.kernel_key(case), found) == found
