@@ -1,23 +1,23 @@
-"""A sweep's progress on stderr: one line that moves on a terminal, plain lines elsewhere."""
+"""A sweep's progress on stderr: a table that is drawn anew on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import typer
 
 from attnctl.gpu.protocol import Prepared, Result
+from attnctl.report._tally import Tally
 from attnctl.report._terminal import one_line
 from attnctl.tune.progress import Progress
 from attnctl.tune.space import Space
 from attnctl_kernels.contract import Candidate, Outcome
 
 if TYPE_CHECKING:
-    from rich.status import Status
+    from rich.live import Live
+    from rich.spinner import Spinner
 
 _EVERY_S = 5.0  # a plain line at most this often
 
@@ -31,47 +31,16 @@ def live(*, terminal: bool, verbosity: int = 0) -> Progress:
     return _Moving() if terminal else _Plain()
 
 
-@dataclass
-class _Tally:
-    """What both displays count, for one task."""
-
-    total: int = 0
-    done: int = 0
-    failed: Counter[Outcome] = field(default_factory=Counter)
-    best: tuple[float, Candidate] | None = None
-    begun: float = field(default_factory=time.monotonic)
-
-    def add(self, candidate: Candidate, result: Result) -> None:
-        self.done += 1
-        if result.outcome is not Outcome.OK:
-            self.failed[result.outcome] += 1
-        elif result.timing and (self.best is None or result.timing.median_us < self.best[0]):
-            self.best = (result.timing.median_us, candidate)
-
-    def __str__(self) -> str:
-        """``17/110 done, 3 failed (2 timeout, 1 wrong_result), best 467.3 us tile_m=128 ..., 40 s left``."""
-        parts = [f"{self.done}/{self.total} done"]
-        if self.failed:
-            kinds = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.failed.items()))
-            parts.append(f"{self.failed.total()} failed ({kinds})")
-        if self.best:
-            parts.append(f"best {self.best[0]:,.1f} us {one_line(str(self.best[1]))}")
-        if 0 < self.done < self.total:
-            left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
-            parts.append(f"{left:.0f} s left")
-        return ", ".join(parts)
-
-
 class _Display(Progress):
     def __init__(self) -> None:
-        self._tally = _Tally()
+        self._tally = Tally()
 
     def say(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a sweep outlives who was watching it
             typer.echo(message, err=True)
 
     def start(self, space: Space, prepared: Prepared, known: int, most: int) -> None:
-        self._tally = _Tally(total=max(0, min(most, len(space.candidates)) - known))
+        self._tally = Tally(space, total=max(0, min(most, len(space.candidates)) - known))
         case = space.case
         self.say(
             f"{case.problem.slug} {case.pass_name}: {self._tally.total} to measure, density {prepared.density:.3f}, "
@@ -108,35 +77,51 @@ class _Every(_Plain):
 
 
 class _Moving(_Display):
-    """Rich redraws the line; what is said goes above it."""
+    """Rich draws the table; what is said goes above it."""
 
-    _status: Status | None = None
+    _live: Live | None = None
+    _spinner: Spinner | None = None
 
     def say(self, message: str) -> None:
-        console = self._shown().console
-        console.print(message, highlight=False, markup=False)
+        self._shown().console.print(message, highlight=False, markup=False)
+
+    def start(self, space: Space, prepared: Prepared, known: int, most: int) -> None:
+        super().start(space, prepared, known, most)
+        self._draw()
 
     def outcome(self, candidate: Candidate, result: Result, note: str = "") -> None:
         super().outcome(candidate, result, note)
-        self._show(str(self._tally))
+        self._draw()
 
     def finals(self, process: int, processes: int, contenders: int) -> None:
-        self._show(f"finals: process {process} of {processes}, {contenders} contenders")
+        self._tally.enter_finals(process, processes, contenders)
+        self._draw()
 
     def end(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
-    def _show(self, text: str) -> None:
-        from rich.text import Text  # noqa: PLC0415 - only for a terminal
+    def _draw(self) -> None:
+        """One line per row, however narrow: a table that wraps would jump."""
+        from rich.spinner import Spinner  # noqa: PLC0415 - only for a terminal
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
 
-        self._shown().update(Text(text))
+        self._spinner = self._spinner or Spinner("dots")  # the same in every table, so that it goes on turning
+        table = Table.grid(padding=(0, 1), expand=True)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        for number, (word, text) in enumerate(self._tally.rows()):
+            table.add_row("" if number else self._spinner, word, Text(text))
+        self._shown().update(table)
 
-    def _shown(self) -> Status:
-        if self._status is None:
+    def _shown(self) -> Live:
+        if self._live is None:
             from rich.console import Console  # noqa: PLC0415 - only for a terminal
+            from rich.live import Live  # noqa: PLC0415
 
-            self._status = Console(stderr=True).status("")
-            self._status.start()
-        return self._status
+            self._live = Live(console=Console(stderr=True), transient=True, refresh_per_second=8)
+            self._live.start()
+        return self._live

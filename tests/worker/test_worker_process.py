@@ -225,21 +225,20 @@ def test_failed_candidates_leave_nothing_alive(surroundings):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 @pytest.mark.parametrize(
-    ("family", "arch", "device", "reason", "hint"),
+    ("hello", "reason", "hint"),
     [
-        ("faulty", None, "cuda:1", "no CUDA device is visible", "use cpu"),
-        ("faulty", None, "cpu:3", "there is no cpu:3", "use cpu"),
+        (("faulty", None, "cuda:1"), "no CUDA device is visible", "use cpu"),
+        (("faulty", None, "cpu:3"), "there is no cpu:3", "use cpu"),
         (
-            "flex",
-            "sm_90",
-            "cuda:0",
+            ("flex", "sm_90", "cuda:0"),
             "no CUDA device is visible",
             "flex needs a GPU: `attnctl doctor` shows what is here",
         ),
-        ("flex", "sm_90", "cpu", "flex runs on a GPU, not on cpu", "name a GPU, or no device"),
+        (("flex", "sm_90", "cpu"), "flex runs on a GPU, not on cpu", "name a GPU, or no device"),
     ],
 )
-def test_a_device_that_is_not_there_comes_with_what_works(surroundings, family, arch, device, reason, hint):
+def test_a_device_that_is_not_there_comes_with_what_works(surroundings, hello, reason, hint):
+    family, arch, device = hello
     found = get_family(family)
     session = Session(found, found.launcher(), lambda phase, subject=None: None)
     failed = session.hello(Hello(family=family, arch=arch, device=device))

@@ -1,0 +1,94 @@
+"""What people see while a sweep runs."""
+
+import re
+
+import pytest
+from sweeps import PREPARED, bad, ok, profile, tuning
+
+from attnctl.report._live import live
+from attnctl.report._tally import Tally
+from attnctl_kernels.contract import Outcome
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture
+def space(tmp_path):
+    (space,) = tuning(profile(tmp_path)).spaces()
+    return space
+
+
+def tried(it, space):
+    default, incumbent, third, fourth, *_ = space.candidates
+    assert space.labels[default.key] == "default"
+    assert space.labels[incumbent.key] == "incumbent"
+    it(default, ok(200.0))
+    it(incumbent, ok(150.0))
+    it(third, bad(reason="out is wrong\x1b[2J"))
+    it(fourth, ok(100.0))
+    return fourth
+
+
+def test_the_table_says_what_was_tried_what_failed_and_what_is_best(space):
+    tally = Tally(space, total=6)
+    best = tried(tally.add, space)
+    rows = dict(tally.rows())
+    assert re.fullmatch(r"4 of 6, \d+ s left", rows["measured"])
+    assert rows["failed"] == "1: 1 wrong_result"
+    assert rows[""].startswith("wrong_result: out is wrong\\x1b[2J (block_q=")
+    assert rows["default"] == "200.0 us"
+    assert rows["incumbent"] == "150.0 us"
+    assert rows["best"] == f"100.0 us, 0.500 of the default's: {best}"
+    assert "finals" not in rows
+
+
+def test_finals_have_an_end_in_sight_once_one_process_is_done(space):
+    tally = Tally(space, total=6)
+    tried(tally.add, space)
+    tally.enter_finals(1, 3, 5)
+    assert dict(tally.rows())["finals"] == "process 1 of 3, 5 contenders"
+    assert dict(tally.rows())["measured"] == "4 of 6"
+    tally.enter_finals(2, 3, 5)
+    assert re.fullmatch(r"process 2 of 3, 5 contenders, about \d+ s left", dict(tally.rows())["finals"])
+
+
+def test_drops_are_counted_by_rule(tmp_path):
+    text = """\
+schema: 1
+family: fa4
+arch: sm_90
+problem: {batch_size: 1, seq_len: 1024, num_heads_q: 4, head_dim: 256, dtype: bfloat16}
+"""
+    (space,) = tuning(profile(tmp_path, text)).spaces()
+    (dropped,) = (text for word, text in Tally(space, total=1).rows() if word == "dropped")
+    assert re.fullmatch(rf"{len(space.drops)} by rules: FA4-F\d+ \d+(, FA4-F\d+ \d+)*", dropped)
+
+
+@pytest.mark.parametrize("columns", [30, 80])
+def test_no_row_of_the_table_is_wider_than_the_terminal(space, monkeypatch, capsys, columns):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    progress = live(terminal=True)
+    progress.start(space, PREPARED, 0, 6)
+    tried(progress.outcome, space)
+    progress.finals(1, 3, 5)
+    progress.end()
+    err = capsys.readouterr().err
+    *_, last = err.split("measured ")
+    shown = [_CONTROL.sub("", line) for line in err.replace("\r", "\n").split("\n")]
+    assert max(map(len, shown)) <= columns
+    assert "process 1 of 3" in _CONTROL.sub("", last)
+    assert "\x1b[2J" not in err
+
+
+def test_a_dumb_terminal_gets_lines(space, capsys):
+    progress = live(terminal=False)
+    progress.start(space, PREPARED, 0, 6)
+    tried(progress.outcome, space)
+    progress.finals(1, 3, 5)
+    progress.end()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith(": 6 to measure, density 0.500, 0 dropped by rules")
+    assert any(each.startswith(str(Outcome.WRONG_RESULT)) for each in lines)
+    assert lines[-1] == "finals: process 1 of 3, 5 contenders"
