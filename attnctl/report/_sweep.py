@@ -107,6 +107,22 @@ def verdict(result: TaskResult) -> Iterator[str]:
         yield f"why: {decision.reason} ({_evidence(result)}), {result.baseline} being the baseline"
         if result.baseline != "default" and (against := result.against_default):
             yield f"against default: {describe(against)}, {against.verdict}"
+    yield from _absent(result)
+
+
+def _absent(result: TaskResult) -> Iterator[str]:
+    """Why default or incumbent, with which people compare, has no time."""
+    space, outcomes = result.space, {each.candidate.key: each.result for each in result.outcomes}
+    for name, candidate in {
+        space.incumbent.key: ("incumbent", space.incumbent),
+        space.default.key: ("default", space.default),
+    }.values():
+        drop = next((each for each in space.drops if each.candidate == candidate), None)
+        outcome = outcomes.get(candidate.key)
+        if drop:
+            yield f"the {name} cannot run: {drop.rule.code} {one_line(drop.violation.message)}"
+        elif outcome and outcome.outcome is not Outcome.OK:
+            yield f"the {name} has no time: {outcome.outcome}: {failure(outcome)}"
 
 
 def _interrupted(result: TaskResult) -> str:

@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from sweeps import PREPARED, bad, ok, profile, tuning
+from sweeps import PREPARED, bad, ok, profile, record, tuning
 
 from attnctl.report._live import live
+from attnctl.report._sweep import summary
 from attnctl.report._tally import Tally
 from attnctl_kernels.contract import Outcome
 
@@ -92,3 +93,14 @@ def test_a_dumb_terminal_gets_lines(space, capsys):
     assert lines[0].endswith(": 6 to measure, density 0.500, 0 dropped by rules")
     assert any(each.startswith(str(Outcome.WRONG_RESULT)) for each in lines)
     assert lines[-1] == "finals: process 1 of 3, 5 contenders"
+
+
+def test_the_end_says_why_default_and_incumbent_have_no_time(tmp_path, space):
+    failing = {each.key for each in space.required}
+    path = tmp_path / "p.yaml"
+    journal = record(path, tmp_path / "j.jsonl", lambda each: bad() if each.key in failing else ok(100.0))
+    it = tuning(path, replay=(journal,))
+    it.run()
+    lines = list(summary(it.results[0]))
+    assert "the default has no time: wrong_result: out is wrong" in lines
+    assert "the incumbent has no time: wrong_result: out is wrong" in lines
