@@ -95,6 +95,19 @@ def test_a_dumb_terminal_gets_lines(space, capsys):
     assert lines[-1] == "finals: process 1 of 3, 5 contenders"
 
 
+def test_the_end_names_every_candidate_that_was_wrong(tmp_path, space):
+    """Nobody would have noticed them; of other failures one example will do."""
+    *_, first, second, third = space.candidates
+    results = {first.key: bad(reason="dq is NaN"), second.key: bad(), third.key: bad(Outcome.TIMEOUT, "too long")}
+    path = tmp_path / "p.yaml"
+    it = tuning(path, replay=(record(path, tmp_path / "j.jsonl", lambda each: results.get(each.key, ok(100.0))),))
+    it.run()
+    text = "\n".join(summary(it.results[0]))
+    assert re.search(rf"^wrong_result 2: dq is NaN\. {first}$", text, re.MULTILINE)
+    assert re.search(rf"^  out is wrong\. {second}$", text, re.MULTILINE)
+    assert re.search(rf"^timeout 1: too long\. Example: {third}$", text, re.MULTILINE)
+
+
 def test_the_end_says_why_default_and_incumbent_have_no_time(tmp_path, space):
     failing = {each.key for each in space.required}
     path = tmp_path / "p.yaml"
