@@ -6,7 +6,7 @@ The configs are those that a program gets from `attnctl.load_config` (`attnctl w
 Examples:
   attnctl export profiles/ranker-8k.yaml --to fa4 --device-name nvidia_h200
 
-  attnctl export profiles/ranker-8k.yaml --to csv --seq-len 4096 --seq-len 8192 --out configs.csv
+  attnctl export profiles/ranker-8k.yaml --to csv --seq-len 8192 --seq-len 16384 --out configs.csv
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def export(  # noqa: PLR0917 - the command's options
     device_name: DeviceName = None,
     tuned: TunedDir = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A file, or a folder. Without it: standard output.")
+        str | None,
+        typer.Option(metavar="PATH", help="A file, or a folder (FOLDER/ is made). Without it: standard output."),
     ] = None,
 ) -> None:
     from attnctl.export import Export, get_exporter  # noqa: PLC0415 - a wrong command line costs no pydantic
@@ -58,6 +59,6 @@ def export(  # noqa: PLR0917 - the command's options
         typer.echo(text, nl=False)
         return
     name_file = getattr(exporter, "file_name", lambda _: f"{profile.stem}{exporter.SUFFIX}")
-    path = out / name_file(chosen) if out.is_dir() else out
+    path = Path(out, name_file(chosen)) if out.endswith("/") or Path(out).is_dir() else Path(out)
     write_atomic(path, text)
     say(f"written: {path}")

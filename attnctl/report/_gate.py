@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from attnctl.bench.gate import GateVerdict
 from attnctl.bench.result import Match
-from attnctl.errors import ExitCode
+from attnctl.errors import AttnctlError, ExitCode
 from attnctl.gate.run import Gated, overall
 from attnctl.report import _bench, github
 from attnctl.report import text as plain
@@ -39,7 +39,7 @@ def text(gated: Gated) -> Iterator[str]:
         if match.rows[0].failed:
             yield f"{where}: {match.rows[0].name} fails: {match.rows[0].note}"
     if gated.error:
-        yield f"{gated.path}: {gated.error.message}"
+        yield f"{gated.path}: {_told(gated.error)}"
     yield f"{gated.path}: {word(gated)}" + (f" (not measured: {gated.not_measured})" if gated.not_measured else "")
 
 
@@ -49,7 +49,7 @@ def commands(gated: Gated) -> Iterator[str]:
     for match in gated.matches:
         yield from _bench.commands(match, gated.place)
     if gated.error:
-        yield f"::warning file={github.as_property(str(gated.path))}::{github.as_data(one_line(gated.error.message))}"
+        yield f"::warning file={github.as_property(str(gated.path))}::{github.as_data(one_line(_told(gated.error)))}"
 
 
 def as_json(gated: Sequence[Gated]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def markdown(gated: Sequence[Gated]) -> Iterator[str]:
     yield "|---|---|---:|---:|---|"
     for each in gated:
         errors = sum(str(finding.severity) == "error" for finding in each.findings)
-        measured = each.error.message if each.error else each.not_measured or f"{len(each.matches)} problems"
+        measured = _told(each.error) if each.error else each.not_measured or f"{len(each.matches)} problems"
         cells = (f"`{each.path}`", f"{_MARKS[word(each)]} {word(each)}", errors, len(each.findings) - errors, measured)
         yield _row(*cells)
     if rows := [_match_row(match) for each in gated for match in each.matches]:
@@ -109,7 +109,7 @@ def junit(gated: Sequence[Gated]) -> str:
         for match in each.matches:
             _measured(_case(suite, each, f"{match.problem} {match.pass_name} on {match.device_name}"), match)
         if each.error:
-            ET.SubElement(_case(suite, each, "measurement"), "error", {"message": one_line(each.error.message)})
+            ET.SubElement(_case(suite, each, "measurement"), "error", {"message": one_line(_told(each.error))})
         elif each.not_measured:
             ET.SubElement(_case(suite, each, "measurement"), "skipped", {"message": one_line(each.not_measured)})
     for element in (root, *root):
@@ -122,6 +122,11 @@ def junit(gated: Sequence[Gated]) -> str:
             element.set(counted, str(sum(1 for _ in element.iter(tag))))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _told(error: AttnctlError) -> str:
+    """With what to do about it."""
+    return f"{error.message}: {error.hint}" if error.hint else error.message
 
 
 def _case(suite: ET.Element, gated: Gated, name: str) -> ET.Element:

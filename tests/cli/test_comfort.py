@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli_profiles import GOOD, S4
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 from attnctl import packages
 from attnctl.cli.app import command_files, docstring, load
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = "from attnctl.__main__ import main; main()"
 COMMANDS = {path.stem: path for path in command_files()}
 EXAMPLES = [
@@ -88,6 +91,27 @@ def test_examples_parse(line):
     program, name, *args = shlex.split(re.sub(r" [<>] \S+", "", line))
     assert program == "attnctl"
     load(name).make_context(name, args, resilient_parsing=False)
+
+
+ANYWHERE = [
+    line
+    for line in [str(each.values[0]) for each in EXAMPLES]
+    + re.findall(r"^attnctl export .*", (ROOT / "docs" / "export.md").read_text(), re.MULTILINE)
+    if line.split()[1] in {"export", "which", "show", "explain", "schema", "doctor"} and " < " not in line
+]
+
+
+@pytest.mark.parametrize("line", ANYWHERE)
+def test_examples_that_need_no_device_work_as_they_are_written(attnctl, tmp_path, monkeypatch, line):
+    """In a copy of the profiles of this repository. An example named a length that its profile cannot have."""
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    monkeypatch.chdir(tmp_path)
+    done = attnctl(*shlex.split(re.sub(r" > \S+", "", line))[1:])
+    assert done.returncode == 0, done.stderr
+    if match := re.search(r" --out (\S+)", line):
+        written = tmp_path / match[1]
+        assert written.is_dir() == match[1].endswith("/")
+        assert written.is_file() or [each for each in written.iterdir() if each.suffix == ".json"]
 
 
 def test_versions(process, attnctl):
