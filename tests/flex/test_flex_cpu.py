@@ -14,6 +14,7 @@ flex = pytest.importorskip("torch.nn.attention.flex_attention")
 from torch._inductor.utils import get_code  # noqa: E402 - needs torch
 
 from attnctl.cli.app import run  # noqa: E402
+from attnctl.worker.check import Checker  # noqa: E402
 from attnctl.worker.devices import open_device  # noqa: E402
 from attnctl.worker.setup import Setup  # noqa: E402
 from attnctl_kernels.contract import CompileError  # noqa: E402
@@ -59,6 +60,17 @@ def test_kernel_is_the_one_that_torch_compile_makes():
     with torch.no_grad(), torch._inductor.config.patch(source.settings()):
         theirs = get_code(call)[0]
     assert kernel(ours) == kernel(theirs)
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "history", "causal ragged documents", "blocks"])
+def test_kernel_is_right_by_all_checks_of_a_worker(name):
+    """The other pattern is that of the tune below; gradients are those of the operator, in test_flex_graph.py."""
+    problem = make_problem(heads=2, head_dim=16, batch_size=1, dtype="float32", mask=MASKS[name])
+    task, candidate = make_work(problem, arch=None, block=(64, 128))
+    setup = Setup(task, open_device("torch", "cpu"))
+    checker = Checker(setup, setup.bind(launch.LAUNCHER, candidate))
+    checker.first_run()
+    assert set(checker.check(candidate.sparse_block).error) == {"out"}
 
 
 def test_arch_and_device_must_agree():

@@ -5,7 +5,7 @@ import re
 import pytest
 from flex_runs import make_problem, make_work
 
-from attnctl_kernels.contract import CompileError
+from attnctl_kernels.contract import CompileError, Outcome
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -23,7 +23,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp  # noqa: E402
 
-from attnctl_kernels.flex.launch import source  # noqa: E402
+from attnctl.worker import failures  # noqa: E402
+from attnctl_kernels.flex.launch import LAUNCHER, source  # noqa: E402
 from attnctl_kernels.flex.launch.block_mask import flex_mask  # noqa: E402
 from attnctl_kernels.flex.launch.target import described  # noqa: E402
 
@@ -145,6 +146,17 @@ def test_code_of_another_config_is_an_error():
         source._check_followed(task, other, code)
     with pytest.raises(CompileError, match="no FlexAttention kernel"):
         source._check_followed(task, other, "call = None")
+
+
+def test_code_that_runs_eagerly_is_a_compile_error_and_not_kept(cache, monkeypatch):
+    monkeypatch.setattr(
+        source, "_generate", lambda *_: "def call(args):\n    return torch.ops.higher_order.flex_attention"
+    )
+    with pytest.raises(CompileError) as caught:
+        LAUNCHER.compile(*make_work(SMALL))
+    assert failures.as_result(caught.value, "first_call", None).outcome is Outcome.COMPILE_ERROR
+    assert caught.value.args == ("torch generated no FlexAttention kernel for this call",)
+    assert not list(cache.iterdir())
 
 
 def test_what_inductor_refuses_is_one_line():
