@@ -60,7 +60,7 @@ def poisoned_memory(monkeypatch):
 def gradients(case, config=None, function=attention):
     (q, k, v, dout), bounds = case.tensors("cuda")
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-    out = function(*leaves, bounds, {}, softmax_scale=case.scale, backward_config=config)
+    out = function(*leaves, bounds, {}, softmax_scale=case.scale, backward_config=config or {})
     return torch.autograd.grad(out, leaves, dout)
 
 
@@ -127,9 +127,9 @@ def test_gradients_of_a_sum_and_of_slices():
     """Strides of autograd's and of the program's making."""
     qkv = torch.randn(2, 500, 3, 4, 128, device="cuda", dtype=BF16, requires_grad=True)
     bounds = torch.tensor([[0, 300, 300, 500], [10, 20, 0, 10]], dtype=torch.int32, device="cuda")
-    attention(*qkv.unbind(2), bounds, {}).sum().backward()
+    attention(*qkv.unbind(2), bounds, {}, backward_config={}).sum().backward()
     copies = [x.detach().clone().requires_grad_() for x in qkv.unbind(2)]
-    out = attention(*copies, bounds, {})
+    out = attention(*copies, bounds, {}, backward_config={})
     wanted = torch.autograd.grad(out, copies, torch.ones_like(out))
     for found, other in zip(qkv.grad.unbind(2), wanted, strict=True):
         torch.testing.assert_close(found, other, rtol=0.02, atol=0.002)
@@ -146,7 +146,7 @@ def test_a_graph_gives_the_same():
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
 
     def step():
-        out = attention(*leaves, bounds, {}, softmax_scale=case.scale)
+        out = attention(*leaves, bounds, {}, softmax_scale=case.scale, backward_config={})
         return torch.autograd.grad(out, leaves, dout)
 
     stream = torch.cuda.Stream()
@@ -165,6 +165,22 @@ def test_a_graph_gives_the_same():
     assert not lines, "\n".join(lines)
 
 
+def test_without_a_config_it_is_the_tuned_one_or_the_default(tmp_path, monkeypatch):
+    from attnctl.profile.runtime import NotTuned, forget
+
+    monkeypatch.setenv("ATTNCTL_CONFIG_DIR", str(tmp_path))
+    forget()
+    case = Case([[0, 200, 200, 323]], 323, 2, 2, 128, BF16)
+    (q, k, v, dout), bounds = case.tensors("cuda")
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = attention(*leaves, bounds, {}, softmax_scale=case.scale)
+    with pytest.warns(NotTuned, match=r"s323-.*: nothing is tuned for it on .*; the kernel's default is used"):
+        found = torch.autograd.grad(out, leaves, dout)
+    _, wanted = expected(case, q, k, v, dout)
+    lines = faults(case, found, wanted, 64, 128)
+    assert not lines, "\n".join(lines)
+
+
 def test_a_long_sequence():
     assert_right(Case([[5, 700, 700, 131072]], 131072, 1, 1, 128, BF16))
 
@@ -180,7 +196,7 @@ def test_batch_rows_further_apart_than_32_bits_reach():
         far = base.as_strided(x.shape, strides, n * 2 * seqlen * heads * 64)
         far.copy_(x)
         leaves.append(far.detach().requires_grad_())
-    out = attention(*leaves, bounds, {}, softmax_scale=case.scale)
+    out = attention(*leaves, bounds, {}, softmax_scale=case.scale, backward_config={})
     _, wanted = expected(case, q, k, v, dout)
     lines = faults(case, torch.autograd.grad(out, leaves, dout), wanted, 128, 128)
     assert not lines, "\n".join(lines)

@@ -14,6 +14,7 @@ from attnctl_kernels.ranker import backward_call
 from attnctl_kernels.ranker import backward_config as own
 from attnctl_kernels.ranker.checks import read_config, write_config
 from attnctl_kernels.ranker.config import SMEM_LIMIT
+from attnctl_kernels.ranker.tuned import HISTORY, name_of, tuned
 
 if TYPE_CHECKING:
     from attnctl_kernels.ranker.sm90.build import Kernel
@@ -34,7 +35,8 @@ def backward(
     """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs."""
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     if q.numel():
-        kernel, tile_m = _kernel(q.shape[-1], q.dtype, complete(q.shape[-1], config or ""))
+        chosen = tuned("backward", q, k, HISTORY) if config is None else config
+        kernel, tile_m = _kernel(q.shape[-1], q.dtype, complete(q.shape[-1], chosen))
         with torch.cuda.device(q.device):
             scratch = backward_call.scratch(q, tile_m)
             kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, softmax_scale)
@@ -102,8 +104,8 @@ def differentiate(forward: Any, names: tuple[str, ...]) -> None:
 def _kernel(head_dim: int, dtype: torch.dtype, text: str) -> tuple[Kernel, int]:
     """The kernels, and their rows per step."""
     folder = os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl"
-    name, config = str(dtype).removeprefix("torch."), read_config(text)
-    path, _ = backward_call.kernel_object(head_dim, name, config, Path(folder) / "ranker")
+    config = read_config(text)
+    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, Path(folder) / "ranker")
     return backward_call.load(path), int(config["tile_m"])
 
 

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnctl_kernels.contract import Config, Mask, PassName, Problem, Task
+from attnctl_kernels.contract import Config, Mask
 from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker import gradient
 from attnctl_kernels.ranker.checks import (
@@ -24,8 +23,7 @@ from attnctl_kernels.ranker.checks import (
     write_config,
 )
 from attnctl_kernels.ranker.ranges import ranges
-
-HISTORY = Mask(pattern="history_candidate")
+from attnctl_kernels.ranker.tuned import HISTORY, name_of, tuned
 
 
 def attention(
@@ -58,8 +56,8 @@ def attention(
         mask: in place of bounds. A pattern, such as ``Mask(pattern="sliding_window", window=1024)``: any but
             ``history_candidate`` and ``blocks``. Or its table, as :func:`visible_ranges` makes it: in a compiled
             program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite.
-        backward_config: of the backward pass, which there is with bounds, at head_dim 64 and 128, without a cap; what
-            it leaves out is the default.
+        backward_config: likewise, of the backward pass, which there is with bounds, at head_dim 64 and 128, without a
+            cap.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
         return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``;
@@ -81,7 +79,7 @@ def attention(
     check_numbers(softmax_scale=scale, logit_cap=logit_cap)
     check_gradient(q, k, v, masked=mask is not None, capped=logit_cap is not None)
     if config is None and isinstance(mask, Mask):
-        chosen: str | None = _tuned(q.device, q.shape, k.shape[1:3], q.dtype, mask)
+        chosen: str | None = tuned("forward", q, k, mask)
     else:
         chosen = None if config is None else write_config(config)
     chosen_backward = None if backward_config is None else write_config(backward_config)
@@ -119,7 +117,7 @@ def _forward(
     by_ranges = bounds.ndim == 3
     # Chosen here, where shapes are numbers: a compiled program calls this, and sees no files.
     if config is None and not by_ranges:
-        config = _tuned(q.device, q.shape, k.shape[1:3], q.dtype, HISTORY)
+        config = tuned("forward", q, k, HISTORY)
     config = complete(q.shape[-1], by_ranges, config or "")
     if backward_config is not None:
         gradient.complete(q.shape[-1], backward_config)  # rather than when the gradients are asked for
@@ -165,28 +163,6 @@ def _num_sms(device: torch.device) -> int:
 
 
 @cache
-def _tuned(device: torch.device, shape: torch.Size, keys: torch.Size, dtype: torch.dtype, mask: Mask) -> str:
-    """``keys`` is the length and the number of heads of K. How long a history is, only the device knows."""
-    from attnctl.profile.kernel_call import config_of_call  # noqa: PLC0415 - only where nobody chose
-
-    (batch_size, seqlen_q, num_heads_q, head_dim), (seqlen_k, num_heads_kv) = shape, keys
-    problem = Problem(
-        batch_size=batch_size,
-        seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k,
-        num_heads_q=num_heads_q,
-        num_heads_kv=num_heads_kv,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        dtype=_name(dtype),
-        mask=mask,
-    )
-    which: PassName = "forward"
-    task = Task(family="ranker", version=None, arch="sm_90", pass_name=which, problem=problem)
-    return write_config(config_of_call(task, torch.cuda.get_device_name(device), open_mask=("history_len",)))
-
-
-@cache
 def _kernel(
     head_dim: int, dtype: torch.dtype, by_ranges: bool, capped: bool, config: str
 ) -> tuple[Callable[..., None], int | None]:
@@ -194,10 +170,6 @@ def _kernel(
     from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass, which takes seconds
 
     folder = os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl"
-    traits = build.forward_traits(head_dim, _name(dtype), read_config(config), ranges=by_ranges, capped=capped)
+    traits = build.forward_traits(head_dim, name_of(dtype), read_config(config), ranges=by_ranges, capped=capped)
     path, _ = build.forward_object(traits, Path(folder) / "ranker")
     return build.load(path), traits.tile_m if traits.longest_first else None
-
-
-def _name(dtype: torch.dtype) -> Any:
-    return str(dtype).removeprefix("torch.")
