@@ -1,6 +1,7 @@
 """The frame around the commands: discovery, help, and what errors become."""
 
 import re
+import signal
 import subprocess
 import sys
 
@@ -165,3 +166,24 @@ def test_a_closed_pipe_is_quiet(environment):
     child.stdout.close()
     assert child.stderr.read() == ""
     assert child.wait() == 141
+
+
+INTERRUPTED_AT_TYPER = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_ctrl_c_while_the_command_line_is_imported_leaves_no_traceback(process):
+    done = process("--version", before=INTERRUPTED_AT_TYPER)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_a_background_job_that_ignores_ctrl_c_goes_on(process):
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    done = process("--version", before=ignoring + INTERRUPTED_AT_TYPER)
+    assert (done.returncode, done.stderr) == (0, "")
