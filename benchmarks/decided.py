@@ -2,9 +2,9 @@
 
     python benchmarks/decided.py JOURNAL...
 
-Decides each journal again, as `attnctl report` does, and prints one Markdown row: what was dropped, ran and failed,
-the medians of default and winner in the screening, their ratio in the finals with its 95 % interval, and how many of
-the candidates that were timed to the end were slower than the default. No device is needed.
+Decides each journal again, as `attnctl report` does, and prints one Markdown row: what ran and what failed, the medians
+of default and winner in the screening, their ratio in the finals with its 95 % interval, and how many of the candidates
+that ran were slower than the default. No device is needed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections import Counter
 from pathlib import Path
 
 from attnctl.report._page.recall import recall
-from attnctl.tune.finals import ranked
 from attnctl.tune.outcome import TaskResult
 from attnctl_kernels.contract import Candidate, Outcome
 
 HEADS = (
-    "profile", "pass", "space", "dropped", "ok", "failed", "default us", "winner us", "TFLOP/s", "winner/default",
+    "profile", "pass", "ok", "failed", "default us", "winner us", "TFLOP/s", "winner/default",
     "verdict", "slower than default", "winner",
 )  # fmt: skip
 
@@ -37,15 +36,15 @@ def row(path: Path) -> str:
     counts = Counter(each.result.outcome for each in result.outcomes)
     failed = sum(counts.values()) - counts[Outcome.OK] - counts[Outcome.SKIPPED]
     own, best = median_us(result, default), median_us(result, winner)
-    times = [each.result.timing.median_us for each in ranked(list(result.outcomes)) if each.result.timing]
-    slower = f"{sum(us > own for us in times)} of {len(times)}" if own else ""
+    timings = [each.result.timing for each in result.outcomes if each.result.timing]
+    slower = f"{sum(each.gave_up or each.median_us > own for each in timings)} of {len(timings)}" if own else ""
     against = result.against_default
     ratio = f"{against.ratio:.3f} [{against.low:.3f}, {against.high:.3f}]" if against else ""
     flop = result.prepared.flop if result.prepared else 0.0
     verdict = str(against.verdict) if against else "the default wins" if winner == default else "not decided"
     cells = (
-        sweep.header.profile, result.task.pass_name, result.space.size, len(result.space.drops), counts[Outcome.OK],
-        failed, f"{own:.1f}" if own else "", f"{best:.1f}" if best else "", f"{flop / best / 1e6:.3g}" if best else "",
+        sweep.header.profile, result.task.pass_name, counts[Outcome.OK], failed,
+        f"{own:.1f}" if own else "", f"{best:.1f}" if best else "", f"{flop / best / 1e6:.3g}" if best else "",
         ratio or ("1" if winner == default else ""), verdict, slower, winner or "",
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
