@@ -1,9 +1,9 @@
 """The same problem on several families, as one Markdown table.
 
-    python benchmarks/families.py PROFILE... --against flex --against pallas_mgpu [--cycles 50]
+    python benchmarks/families.py PROFILE... --against flex,pallas_mgpu [--cycles 50]
 
-Runs `attnctl bench PROFILE --against NAME...` for each profile: the config on disk (tuned, or else the profile's
-own), the kernel's default, and every other family at its own default. Why a family cannot take a problem stands below
+Runs `attnctl bench PROFILE --against default,NAME...` for each profile: the config on disk (tuned, or else the
+profile's own), the kernel's default, and every other family at its own default. Why a family cannot take a problem stands below
 the table. A ratio is the time of a problem's first row over that of its own row: above 1 is faster than the first.
 """
 
@@ -13,17 +13,16 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HEADS = ("profile", "problem", "pass", "config", "median us", "TFLOP/s", "ratio", "95 % interval", "verdict")
 
 
-def matches(profile: Path, against: Sequence[str], cycles: int) -> list[dict[str, Any]]:
+def matches(profile: Path, against: str, cycles: int) -> list[dict[str, Any]]:
     """What `attnctl bench` says of every problem and pass of a profile."""
-    names = [part for name in dict.fromkeys(("default", *against)) for part in ("--against", name)]
-    command = [sys.executable, "-m", "attnctl", "bench", str(profile), *names]
+    command = [sys.executable, "-m", "attnctl", "bench", str(profile), "--against", f"default,{against}"]
     done = subprocess.run(
         [*command, "--cycles", str(cycles), "--format", "json"], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -55,7 +54,7 @@ def notes(match: dict[str, Any]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profiles", nargs="+", type=Path)
-    parser.add_argument("--against", action="append", default=[], metavar="FAMILY", help="repeatable")
+    parser.add_argument("--against", required=True, metavar="FAMILY,...")
     parser.add_argument("--cycles", type=int, default=50)
     arguments = parser.parse_args()
     print(f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|", sep="\n")

@@ -53,7 +53,7 @@ def bench(
             metavar="NAME",
             show_default=False,
             autocompletion=_complete.opponents,
-            help="default, incumbent, or another family; repeatable. Without it: default and incumbent.",
+            help="default, incumbent, families; with commas, or repeatable. Without it: default and incumbent.",
         ),
     ] = None,
     gate: Annotated[bool, typer.Option("--gate", help="Fail on a regression.")] = False,
@@ -74,7 +74,8 @@ def bench(
     from attnctl.profile.load import load, profile_paths  # noqa: PLC0415
     from attnctl.report import _bench as report  # noqa: PLC0415
 
-    options = Options(against or (DEFAULT, INCUMBENT), gate, cycles, cache.value, device_name(device), tuned)
+    names = [name for each in against or (DEFAULT, INCUMBENT) for name in each.split(",")]
+    options = Options(names, gate, cycles, cache.value, device_name(device), tuned)
     found, codes = [], []
     for path in profile_paths(paths):
         loaded = load(path)

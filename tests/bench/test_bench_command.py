@@ -52,7 +52,7 @@ mask: {pattern: causal}
 config:
   forward: {block_q: 16, block_kv: 16}
 """
-    done = bench(profile, "--against", "default", "--against", "faulty", "--cycles", "5", "--format", "json")
+    done = bench(profile, "--against", "default,faulty", "--cycles", "5", "--format", "json")
     assert done.returncode == 0, done.stderr
     (match,) = json.loads(done.stdout)["matches"]
     ours, default, faulty = match["rows"]
