@@ -4,18 +4,17 @@ python tests/ranker/ranker_backward_ladder.py          # all rungs; PYTHONPATH h
 python tests/ranker/ranker_backward_ladder.py --from 4
 
 Output and LSE come from the formulas, scratch and gradients begin as NaN. A rung that hangs or crashes is reported, and
-the next one runs in a process of its own. Needs a Hopper GPU and the extra ranker.
+the next one runs in a process of its own. `--climb 9` runs in this process from there on: under compute-sanitizer, say.
+Needs a Hopper GPU and the extra ranker.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import torch
+from ranker_backward_ahead import compile_ahead, kernel_object
 from ranker_gradients import Case, expected, faults
 
 from attnctl_kernels.ranker import backward_call
@@ -50,19 +49,11 @@ RUNGS = [
 ]
 
 
-def folder():
-    return Path(os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl") / "ranker"
-
-
-def kernel_object(case, config):
-    return backward_call.kernel_object(case.head_dim, str(case.dtype).removeprefix("torch."), config, folder())[0]
-
-
 def climb(first):
     """In a child: one line ahead of each rung, and its verdict behind it."""
     for number, (name, case, config) in list(enumerate(RUNGS))[first:]:
         print(f"BEGIN {number}", flush=True)
-        kernel = backward_call.load(kernel_object(case, config))
+        kernel = backward_call.load(kernel_object(case.head_dim, case.dtype, config))
         (q, k, v, dout), bounds = case.tensors("cuda")
         (out, lse), wanted = expected(case, q, k, v, dout)
         gradients = [torch.full(x.shape, float("nan"), dtype=x.dtype, device="cuda") for x in (q, k, v)]
@@ -100,16 +91,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--climb", type=int)
-    parser.add_argument("--compile", type=int, help="compile one rung's kernels, and end")
     options = parser.parse_args()
     if options.climb is not None:
         return climb(options.climb)
-    if options.compile is not None:
-        return print(kernel_object(*RUNGS[options.compile][1:]))
-    distinct = {(case.head_dim, case.dtype, tuple(config.items())): n for n, (_, case, config) in enumerate(RUNGS)}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        commands = [[sys.executable, __file__, "--compile", str(number)] for number in distinct.values()]
-        list(pool.map(lambda command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL), commands))
+    compile_ahead((case.head_dim, case.dtype, config) for _, case, config in RUNGS)
     first = options.first
     while first is not None and first < len(RUNGS):
         stopped = watch(first)

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
+from ranker_backward_ahead import compile_ahead  # noqa: E402
 from ranker_gradients import Case, expected, faults  # noqa: E402
 
 from attnctl_kernels.contract import Case as RuleCase  # noqa: E402
@@ -47,6 +48,14 @@ def random_cases(count, seed=1):
             a, b, c, d = sorted(draw.randint(0, seqlen) for _ in range(4))
             bounds.append(draw.choice([[a, b, c, d], [c, d, a, b]]))
         yield seqlen, heads_kv * draw.choice([1, 4, 8]), heads_kv, bounds
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_on_disk():
+    every = [(head_dim, BF16, config) for head_dim in own.HEAD_DIMS for config in configs(head_dim)]
+    every += [(head_dim, F16, own.default_config(head_dim)) for head_dim in own.HEAD_DIMS]
+    every += [(head_dim, dtype, None) for head_dim in own.HEAD_DIMS for dtype in (BF16, F16)]
+    compile_ahead(every)
 
 
 @pytest.fixture(autouse=True)

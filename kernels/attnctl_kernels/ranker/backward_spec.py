@@ -69,7 +69,8 @@ def predicted_cost(case: Case) -> float:
     reads = tile_m * tile_n * problem.head_dim // 16 * (3 * 2 + 2) // 2
     writes = 2 * tile_m * (tile_n + 2 * problem.head_dim)
     exposed = 1.6 if own.warp_groups(config) == 1 else 1.0
-    waits = 1.0 if int(config["stages"]) > 1 else 1.5
+    spilled = own.fragment_registers(problem.head_dim, config) > own.register_limit(config)
+    waits = 1.6 if spilled else 1.0 if int(config["stages"]) > 1 else 1.5
     step = max(products, (reads + writes) / SMEM_BYTES) * exposed * waits + STEP_CYCLES
     steps = -(-problem.seqlen_q // tile_m) * problem.num_heads_q // problem.num_heads_kv
     rounds = -(-(grid(case) or 0) // ARCHES["sm_90"].num_sms)
