@@ -100,12 +100,13 @@ def dkv(
 
                 sums = plgpu.ACC((block_kv, block_q), jnp.float32)
                 product, d_weight = pl.run_scoped(multiply, sums, sums)
-                lse, delta = (plgpu.load(smem, (slot,), layout=COLUMN) for smem in (lse_smem, delta_smem))
+                lse = plgpu.load(lse_smem, (slot,), layout=COLUMN)
                 weight = jnp.exp2(scores.bent(product) * scores.factor - down(lse, block_kv))
                 if diagonal:
                     queries = numbers(source(step)[1], weight.shape, 1)
                     itself = (queries == numbers(base, weight.shape, 0)) & bounds.is_candidate(queries)
                     weight = jnp.where(itself, weight, 0.0)
+                delta = plgpu.load(delta_smem, (slot,), layout=COLUMN)  # only now: registers are short
                 d_score = weight * (d_weight - down(delta, block_kv)) * scores.slope(product)
 
                 def accumulate(refs: tuple[Any, Any]) -> None:

@@ -162,7 +162,7 @@ def forward(
             acc, highest, total = carry
             row = numbers(base, (block_q,), 0, ROW)
             sees = (bounds.is_history(row) | bounds.is_candidate(row)) & (total > 0)
-            acc = jnp.where(across(sees, head_dim), acc / across(jnp.where(sees, total, 1.0), head_dim), 0.0)
+            acc = jnp.where(across(sees, head_dim), acc * across(1 / jnp.where(sees, total, 1.0), head_dim), 0.0)
             q_tile[...] = acc.astype(q.dtype)
             lse_smem[wg] = jnp.where(sees, highest * math.log(2) + jnp.log(total), -jnp.inf)
             plgpu.commit_smem()
