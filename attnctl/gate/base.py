@@ -36,7 +36,7 @@ class Base:
         if done.returncode:
             reason = done.stderr.strip().splitlines()
             raise UsageError(
-                f"--base {self.ref}: {reason[-1] if reason else 'no such commit'}",
+                f"--base {self.ref}: {path.parent}: {reason[-1] if reason else 'no such commit'}",
                 "fetch it first: a shallow clone has no history (actions/checkout: fetch-depth: 0)",
             )
 

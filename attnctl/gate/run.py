@@ -85,7 +85,8 @@ def run(paths: Sequence[Path], options: GateOptions, say: Say) -> Iterator[Gated
         if options.base is not None and paths:
             checkout = stack.enter_context(tempfile.TemporaryDirectory(prefix="attnctl-base-"))
             base = Base(options.base, Path(checkout))
-            base.check(paths[0])
+            for path in {path.parent: path for path in paths}.values():  # of any repository, each with its own history
+                base.check(path)
         for path in paths:
             yield _one(path, options, base, say)
     for folder in dict.fromkeys(path.parent for path in paths):

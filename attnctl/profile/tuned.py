@@ -199,7 +199,7 @@ def _entries(path: Path, content: dict[str, Any]) -> Iterator[tuple[Entry, dict[
 def _damaged(path: Path, reason: str) -> AttnctlError:
     return AttnctlError(
         f"{path}: is not a tuned profile that can be read: {reason}",
-        "it was left as it is: restore it, or move it away, and run again with --resume",
+        "it was left as it is: restore it, or move it away and run `attnctl tune` again",
     )
 
 

@@ -123,7 +123,7 @@ def test_the_machine_formats(repository, capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--base", "no-such-commit"], 2, "--base no-such-commit: no such commit"),
+        (["--base", "no-such-commit"], 2, "--base no-such-commit: profiles: no such commit"),
         (["--measure", "always", "--device", "9"], 4, "CUDA"),
     ],
 )
@@ -144,7 +144,19 @@ def test_a_base_outside_git(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     code, _, err = gate(capsys, "--base", "HEAD")
     assert code == 2
-    assert "--base HEAD: " in err
+    assert "--base HEAD: profiles: " in err
+
+
+def test_every_repository_needs_the_base(repository, capsys, tmp_path):
+    """Where the commit was unknown, nothing was found to compare with, and the gate passed."""
+    write()
+    base = repository()
+    other = tmp_path / "other" / "p.yaml"
+    other.parent.mkdir()
+    other.write_text(PROFILE)
+    code, _, err = gate(capsys, str(other.parent), "--base", base)
+    assert code == 2
+    assert f"--base {base}: {other.parent}: " in err
 
 
 def test_a_real_regression_against_the_base(repository, capsys):
