@@ -45,7 +45,7 @@ class Picture:
 
 PICTURES = {
     "validate": Picture("attnctl validate video.yaml", 110, ("docs/pictures/video.yaml",)),
-    "show": Picture("attnctl show window-8k-d256.yaml", 104, ("profiles/window-8k-d256.yaml",)),
+    "show": Picture("attnctl show window-8k-d256.yaml", 110, ("profiles/window-8k-d256.yaml",)),
     "tune": Picture(
         "attnctl tune ranker-8k.yaml --replay ranker-8k.jsonl.gz --strategy exhaustive",
         142,
