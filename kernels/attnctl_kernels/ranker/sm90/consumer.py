@@ -9,8 +9,8 @@ from cutlass.cute.nvgpu import warpgroup
 from attnctl_kernels.ranker.config import ROWS
 from attnctl_kernels.ranker.sm90 import fragments
 from attnctl_kernels.ranker.sm90.epilogue import finish
-from attnctl_kernels.ranker.sm90.ring import Cursor
-from attnctl_kernels.ranker.sm90.schedule import first_tile, locate, visits
+from attnctl_kernels.ranker.sm90.ring import Cursor, Ring
+from attnctl_kernels.ranker.sm90.schedule import bounds_of_group, first_tile, locate, visits, visits_of_group
 from attnctl_kernels.ranker.sm90.traits import ForwardTraits
 from attnctl_kernels.ranker.sm90.turns import WARP_GROUP, pass_turn, start_turns, take_turn
 
@@ -38,11 +38,18 @@ def consume(
     own_at, at = Cursor.start(1).of(group), Cursor.start(t.stages)
     index, step = first_tile()
     tile, bounds = locate(t, index, shape, work)
+    mine = bounds_of_group(t, tile, group, shape[0], work[0])
     while index < num_tiles:
         here, (row, _, _, end) = tile, tile
-        seen = visits(t, row, end, keys, bounds)
+        clipped, blocks, has_candidates = visits(t, row, end, keys, bounds)
+        part = Int32(0), blocks, clipped
+        if cutlass.const_expr(t.ranges):
+            part = visits_of_group(t, clipped, blocks, keys, mine)
+        seen = part, blocks, has_candidates
         index += step
-        tile, bounds = locate(t, index, shape, work)  # of the next tile: they arrive while this one is computed
+        # Of the next tile: they arrive while this one is computed.
+        tile, bounds = locate(t, index, shape, work)
+        mine = bounds_of_group(t, tile, group, shape[0], work[0])
         if cutlass.const_expr(t.balanced):
             if row + group * ROWS < end:
                 at = _attend(
@@ -50,7 +57,6 @@ def consume(
                     per_row, here, seen, (own_at, at), group, thread,
                 )  # fmt: skip
             else:
-                _, blocks, _ = seen
                 at = _sit_out(t, rings, blocks, own_at, at, group)
         else:
             at = _attend(
@@ -67,43 +73,34 @@ def _attend(
 ) -> Cursor:  # fmt: skip
     """This group's rows of a tile, and where the ring of keys and values stands behind it."""
     sQ, sD, sO = buffers
-    q_ring, d_ring, o_ring, ring = rings
+    q_ring, _, o_ring, ring = rings
     scale, scale_log2, before_cap = scales
     (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O) = mmas, operands, accumulators
     own_score, row_max, row_sum, part, correction = per_row
-    clipped, blocks, has_candidates = seen
+    (before, blocks, clipped), tile_blocks, has_candidates = seen  # those of this group
     own_at, at = cursors
     row, _, batch, _ = tile
     own_row = group * ROWS + (thread // 32) * 16 + (thread % 32) // 4
     first_row, quad = row + own_row, thread % 4
-    k_lo, k_hi, _, _ = clipped
+    k_lo, _, _, _ = clipped
     thr_pv = mma_pv.get_slice(thread)
     diagonal = tuple(thr_pv.partition_C(x[None, None, group]) for x in (sQ, sD)) if t.diagonal else None
+    rows = first_row, quad, batch, shape
     O.fill(0.0)
     q_ring.wait(own_at)
+    at = _pass_by(t, ring, 0, before, tile_blocks, at, group)
     if blocks > 0:
         # The last block comes first. Where there is but one range, it is the only one that may be ragged.
         ring.wait(at)
+        _let_pass(t, group, before > 0)
         fragments.multiply(mma_qk, S, tQ, tK[None, None, None, at.index], False)
-        if cutlass.const_expr(t.diagonal):
-            d_ring.wait(own_at)
-            fragments.score_diagonal(diagonal, own_score, row_max, row_sum, first_row, clipped, quad, before_cap)
-            d_ring.release(own_at)
+        _first_maxima(t, rings, own_at, False, diagonal, per_row, first_row, clipped, quad, before_cap)
         warpgroup.wait_group(0)
         ring.release(at, blocks == 1, q_ring, own_at)
         at.advance()
-        begin = k_lo + (blocks - 1) * t.tile_n
-        if cutlass.const_expr(t.capped):
-            fragments.cap(S, before_cap)
-        if cutlass.const_expr(t.ranges):
-            _hide(t, S, begin, clipped, first_row, quad, batch, shape, work)
-            fragments.start(row_max, row_sum)
-            fragments.softmax(S, row_max, row_sum, correction, scale_log2)
-            fragments.round_to(S, P)
-        else:
-            if begin + t.tile_n > k_hi:
-                fragments.hide_columns(S, k_hi - begin - 2 * quad)
-            fragments.weigh_and_settle(S, P, O, row_max, row_sum, part, correction, scale_log2)
+        begin = k_lo + (tile_blocks - 1 - before) * t.tile_n
+        fragments.cap(S, before_cap)
+        _first_weights(t, accumulators, per_row, begin, clipped, rows, work, scale_log2)
         for i in cutlass.range(blocks - 1, unroll=1):
             ring.wait(at)
             take_turn(t, group)
@@ -113,23 +110,20 @@ def _attend(
             warpgroup.wait_group(0)
             ring.release(at, i == blocks - 2, q_ring, own_at)
             at.advance()
-            if cutlass.const_expr(t.capped):
-                fragments.cap(S, before_cap)
-            if cutlass.const_expr(t.ranges):
-                _hide(t, S, begin - (i + 1) * t.tile_n, clipped, first_row, quad, batch, shape, work)
+            fragments.cap(S, before_cap)
+            _hide(t, S, begin - (i + 1) * t.tile_n, clipped, rows, work)
             fragments.weigh_and_settle(S, P, O, row_max, row_sum, part, correction, scale_log2)
         ring.wait(at)
+        _let_pass(t, group, before + blocks < tile_blocks)
         fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], True)
         warpgroup.wait_group(0)
         ring.release(at)
         at.advance()
-    elif cutlass.const_expr(t.diagonal):
-        d_ring.wait(own_at)
-        fragments.score_diagonal(diagonal, own_score, row_max, row_sum, first_row, clipped, quad, before_cap)
-        d_ring.release(own_at, True, q_ring, own_at)
+        at = _pass_by(t, ring, before + blocks + 1, tile_blocks + 1, tile_blocks, at, group)
     else:
-        fragments.start(row_max, row_sum)
-        q_ring.release(own_at)
+        _first_maxima(t, rings, own_at, True, diagonal, per_row, first_row, clipped, quad, before_cap)
+        if tile_blocks > 0:
+            at = _pass_by(t, ring, before, tile_blocks + 1, tile_blocks, at, group)
     o_ring.wait(own_at)
     finish(
         t, mLSE, shape, mma_pv, O, sO[None, None, group], own_score, row_max, row_sum, scale, scale_log2, tile,
@@ -140,18 +134,59 @@ def _attend(
 
 
 @cute.jit
-def _hide(
-    t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, row: Int32, quad: Int32, batch: Int32, shape: Any,
-    work: Any,
+def _first_maxima(
+    t: ForwardTraits, rings: Any, own_at: Cursor, done: cutlass.Constexpr, diagonal: Any, per_row: Any, row: Int32,
+    bounds: Any, quad: Int32, before_cap: Float32 | None,
 ):  # fmt: skip
-    """Hide what a row does not see of the block at ``begin``. A block that all rows see costs two comparisons."""
+    """A maximum for each row to start from, and, where no block follows, the release of Q."""
+    q_ring, d_ring, _, _ = rings
+    own_score, row_max, row_sum, _, _ = per_row
+    if cutlass.const_expr(t.diagonal):
+        d_ring.wait(own_at)
+        fragments.score_diagonal(diagonal, own_score, row_max, row_sum, row, bounds, quad, before_cap)
+        d_ring.release(own_at, done, q_ring, own_at)
+    else:
+        fragments.start(row_max, row_sum)
+        if cutlass.const_expr(done):
+            q_ring.release(own_at)
+
+
+@cute.jit
+def _first_weights(
+    t: ForwardTraits, accumulators: Any, per_row: Any, begin: Int32, seen: Any, rows: Any, work: Any,
+    scale_log2: Float32,
+):  # fmt: skip
+    S, P, O = accumulators
+    _, row_max, row_sum, part, correction = per_row
+    _, k_hi, _, _ = seen
+    if cutlass.const_expr(t.ranges):
+        _hide(t, S, begin, seen, rows, work)
+        fragments.softmax(S, row_max, row_sum, correction, scale_log2)
+        fragments.round_to(S, P)
+    else:
+        _, quad, _, _ = rows
+        if begin + t.tile_n > k_hi:
+            fragments.hide_columns(S, k_hi - begin - 2 * quad)
+        fragments.weigh_and_settle(S, P, O, row_max, row_sum, part, correction, scale_log2)
+
+
+def _hide(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, rows: Any, work: Any) -> None:
+    """With ranges, hide what a row does not see of the block at ``begin``."""
+    if t.ranges:
+        _hide_outside(t, S, begin, seen, rows, work)
+
+
+@cute.jit
+def _hide_outside(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, rows: Any, work: Any):
+    """A block that all rows see costs two comparisons."""
     _, k_hi, all_lo, all_hi = seen
+    row, quad, batch, shape = rows
     if begin < all_lo or begin + t.tile_n > all_hi:
         mRanges, _, _ = work
         first = begin + 2 * quad
-        rows = [cutlass.min(row + 8 * r, shape[0] - 1) for r in range(2)]
-        lows = [mRanges[batch, each, 0] - first for each in rows]
-        highs = [cutlass.min(mRanges[batch, each, 1], k_hi) - first for each in rows]
+        both = [cutlass.min(row + 8 * r, shape[0] - 1) for r in range(2)]
+        lows = [mRanges[batch, each, 0] - first for each in both]
+        highs = [cutlass.min(mRanges[batch, each, 1], k_hi) - first for each in both]
         fragments.hide_outside(S, lows, highs)
 
 
@@ -167,11 +202,34 @@ def _sit_out(t: ForwardTraits, rings: Any, blocks: Int32, own_at: Cursor, at: Cu
     o_ring.wait(own_at)
     o_ring.release(own_at)
     if blocks > 0:
-        for i in cutlass.range(blocks + 1, unroll=1):  # keys of the first, then both, then values of the last
-            ring.wait(at)
-            if i > 0 and i < blocks:
-                take_turn(t, group)
-                pass_turn(t, group)
-            ring.release(at)
-            at.advance()
+        at = _let_go(t, ring, Int32(0), blocks + 1, blocks, at, group)
     return at
+
+
+def _pass_by(t: ForwardTraits, ring: Ring, first: Any, stop: Any, blocks: Int32, at: Cursor, group: Int32) -> Cursor:
+    """With ranges, pass by the steps of a tile that are about blocks of other groups."""
+    return _let_go(t, ring, Int32(first), Int32(stop), blocks, at, group) if t.ranges else at
+
+
+@cute.jit
+def _let_go(t: ForwardTraits, ring: Ring, first: Int32, stop: Int32, blocks: Int32, at: Cursor, group: Int32) -> Cursor:
+    """Let go of some steps of a tile that visits ``blocks``: keys of the first, then both, then values of the last."""
+    for i in cutlass.range(first, stop, unroll=1):
+        ring.wait(at)
+        _give_turn(t, group, i > 0 and i < blocks)
+        ring.release(at)
+        at.advance()
+    return at
+
+
+def _let_pass(t: ForwardTraits, group: Int32, turns: Any) -> None:
+    """With ranges, a group's first or last step may be one in which others take turns."""
+    if t.ranges:
+        _give_turn(t, group, turns)
+
+
+@cute.jit
+def _give_turn(t: ForwardTraits, group: Int32, turns: cutlass.Boolean):
+    if turns:
+        take_turn(t, group)
+        pass_turn(t, group)

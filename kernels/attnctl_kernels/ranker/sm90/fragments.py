@@ -58,8 +58,10 @@ def hide_outside(S: cute.Tensor, lows: list[Int32], highs: list[Int32]):
         s[i] = s[i] if lows[r] <= column and column < highs[r] else -Float32.inf
 
 
-def cap(S: cute.Tensor, scale: Float32) -> None:
-    """``tanh(scale S)``, which the logits are then a multiple of; the hardware's, to 11 bits."""
+def cap(S: cute.Tensor, scale: Float32 | None) -> None:
+    """``tanh(scale S)``, which the logits are then a multiple of; the hardware's, to 11 bits. Nothing without a cap."""
+    if scale is None:
+        return
     s = flat(S)
     for i in range(cute.size(s)):
         s[i] = capped(s[i], scale)

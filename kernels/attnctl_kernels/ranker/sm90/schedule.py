@@ -93,6 +93,31 @@ def visits(t: ForwardTraits, row: Int32, end: Int32, keys: Int32, bounds: Any):
     return (h_lo, h_hi, c_lo, c_hi), blocks, has_candidates
 
 
+def bounds_of_group(t: ForwardTraits, tile: Any, group: Any, seqlen: Int32, mBounds: cute.Tensor) -> Any:
+    """With ranges, the bounds of a warp group's own rows of a tile."""
+    if not t.ranges:
+        return None
+    row, _, batch, end = tile
+    first = row + group * ROWS
+    return bounds_of(t, first, cutlass.min(first + ROWS, end), batch, seqlen, mBounds)
+
+
+@cute.jit
+def visits_of_group(t: ForwardTraits, seen: Any, blocks: Int32, keys: Int32, bounds: Any):
+    """Of the blocks that a tile visits, last one first: how many come before those that a group's rows see; how many
+    these are; and what the rows see, as ``visits`` has it, where the first bound is still the tile's.
+    """
+    k_lo, k_hi, _, _ = seen
+    (own_lo, own_hi, all_lo, all_hi), _, _ = visits(t, Int32(0), Int32(0), keys, bounds)
+    # Always among the tile's: a table whose ends fall somewhere gives wrong results, and no thread that waits for ever.
+    own_lo, own_hi = cutlass.max(own_lo, k_lo), cutlass.min(own_hi, k_hi)
+    before, count = blocks, Int32(0)
+    if own_hi > own_lo:
+        last = (own_hi - 1 - k_lo) // t.tile_n
+        before, count = blocks - 1 - last, last + 1 - (own_lo - k_lo) // t.tile_n
+    return before, count, (k_lo, own_hi, all_lo, all_hi)
+
+
 @cute.jit
 def rows_of(t: ForwardTraits, tile: Any, group: Any, seqlen: Int32) -> Int32:
     """A warp group's first row; behind the last row of all, where TMA moves nothing, if it has none."""
