@@ -50,7 +50,8 @@ config: {block_q: 64, block_kv: 128, max_concurrent_steps: 2, block_q_dkv: 64, b
          block_kv_dq: 64}
 """
 CAUSAL = PALLAS.replace("dense", "causal").replace("passes: [forward, backward]", "passes: [forward]")
-RANKER = PALLAS.replace("pallas_mgpu", "ranker_fa3").replace("dense", "history_candidate, history_len: 896")
+OWN_PALLAS = PALLAS.replace("pallas_mgpu", "ranker_fa3").replace("dense", "history_candidate, history_len: 896")
+RANKER = OWN_PALLAS.replace("ranker_fa3", "ranker_fa3\nversion: xai")
 TRITON = """\
 schema: 1
 family: ranker_triton
@@ -200,6 +201,18 @@ def test_ranker(exported):
     exec(exported(TRITON, "--to", "ranker", *H200), code)
     assert code["MHA"][1024, 1024]["block_q"] == 64
     assert code["MHA"][1024, 1024]["num_warps"] == 8
+
+
+@pytest.mark.parametrize("mask", ["history_candidate, history_len: 896", "dense"])
+def test_the_function_takes_the_call(exported, mask):
+    """Config and bounds go through the function's own checks, and the gradient is traced."""
+    jax = pytest.importorskip("jax")
+    code = {}
+    exec(exported(OWN_PALLAS.replace("history_candidate, history_len: 896", mask), "--to", "ranker", *H200), code)
+    assert code["BOUNDS"][2048, 2048] == ((0, 2048, 2048, 2048) if mask == "dense" else (0, 896, 896, 2048))
+    q = jax.ShapeDtypeStruct((1, 2048, 8, 128), "float16")
+    dq = jax.eval_shape(jax.grad(lambda q, k, v: code["attention"](q, k, v).sum().astype("float32")), q, q, q)
+    assert dq.shape == q.shape
 
 
 CUTE = """\
