@@ -3,8 +3,8 @@
     python benchmarks/families.py PROFILE... --against flex,pallas_mgpu [--cycles 50]
 
 Runs `attnctl bench PROFILE --against default,NAME...` for each profile: the config on disk (tuned, or else the
-profile's own), the kernel's default, and every other family at its own default. Why a family cannot take a problem stands below
-the table. A ratio is the time of a problem's first row over that of its own row: above 1 is faster than the first.
+profile's own), the kernel's default, and every other family at its own default. Why a family cannot take a problem
+stands below the table. A ratio is the time of a problem's first row over that of its own row: above 1 is faster.
 """
 
 from __future__ import annotations
