@@ -46,7 +46,7 @@ def native_form_with_blocks(case: Case) -> Iterator[Violation]:
         return
     if sparse_block := block(case):
         message = f"sparse blocks of {sparse_block[0]} x {sparse_block[1]} mean nothing to mask_form native"
-        yield Violation("sparse_block", message, (Fix("sparse_block", None), AS_BLOCKS))
+        yield Violation("sparse_block", message, (AS_BLOCKS,), "leave sparse_block out")
     if number(case, "subtile_factor") > 1:
         message = f"subtile_factor {case.config['subtile_factor']} means nothing to mask_form native"
         yield Violation("config.subtile_factor", message, (Fix("config.subtile_factor", None), AS_BLOCKS))
