@@ -6,16 +6,13 @@ A call is one XLA program, as in ``pallas_mgpu``: the kernel, or the two kernels
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 
 from attnctl_kernels.contract import Candidate, CompileError, Task
 from attnctl_kernels.pallas_mgpu.launch import Arrays, PallasLauncher, Program, scale_of
 from attnctl_kernels.ranker_fa3 import attention as own
 from attnctl_kernels.ranker_fa3.sm90.scores import Scores
-from attnctl_kernels.ranker_fa3.spec import PARAMETERS, bound_of
+from attnctl_kernels.ranker_fa3.spec import FAMILY, PARAMETERS, bound_of
 
 
 class RankerLauncher(PallasLauncher):
@@ -23,7 +20,7 @@ class RankerLauncher(PallasLauncher):
     lse_unit = 1.0
 
     def sources(self) -> dict[str, str]:
-        return {"ranker_fa3-sources": _sources()}
+        return FAMILY.sources()
 
     def program(self, task: Task, candidate: Candidate) -> Program:
         problem, scale = task.problem, scale_of(task.problem)
@@ -42,16 +39,6 @@ class RankerLauncher(PallasLauncher):
         if problem.mask.pattern not in ("dense", "history_candidate"):
             raise CompileError(f"ranker_fa3 has no {problem.mask.pattern} mask")
         return {"forward": forward, "backward": backward}[task.pass_name]
-
-
-def _sources() -> str:
-    """Hash of the modules that make up the kernels."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in (here / "attention.py", *sorted((here / "sm90").glob("*.py"))):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 LAUNCHER = RankerLauncher()

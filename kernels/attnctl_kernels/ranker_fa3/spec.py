@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from attnctl_kernels.contract import Case, Config, PassName, Problem, Scalar, SparseBlock
 from attnctl_kernels.pallas_mgpu.resources import KERNELS, XAI
 from attnctl_kernels.pallas_mgpu.spec import BLOCKS, PallasMgpu, TuningConfig
+from attnctl_kernels.ranker_fa3.sources import sources_hash
 from attnctl_kernels.rule import Rule, rules_of_family
 
 # Parameters of TuningConfig that the own kernels have no use for.
@@ -88,6 +89,9 @@ class RankerFa3(PallasMgpu):
             if case.config.get(name):
                 return f"config.{name} is {case.config[name]}, which version {case.version} does not have"
         return None
+
+    def sources(self) -> dict[str, str]:
+        return {"ranker_fa3-sources": sources_hash()}
 
     def rules(self) -> Sequence[Rule]:
         shared = rules_of_family(PallasMgpu.__module__)
