@@ -31,7 +31,7 @@ PROBLEM = Problem(
 )
 CONFIG = own.default_config(64) | {"tile_m": 64, "tile_n": 64, "stages": 2}
 CAUSAL = PROBLEM.model_copy(update={"mask": Mask(pattern="causal"), "head_dim": 96, "head_dim_v": 96, "seqlen_q": 99})
-IN_ORDER = own.default_config(96, ranges=True) | {"schedule": "longest_first", "balanced": True}
+IN_ORDER = own.default_config(96, ranges=True) | {"tile_n": 96, "schedule": "longest_first", "balanced": True}
 COMPILE = """
 import json, sys
 from attnctl_kernels.contract import Candidate, Problem, Task
