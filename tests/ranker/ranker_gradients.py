@@ -80,9 +80,13 @@ def expected(case, q, k, v, dout):
 
 
 def tolerance(case, wanted):
-    """Weights and their gradients are rounded to 16 bits; a leaked or lost key is a large part of the typical size."""
+    """Weights and their gradients are rounded to 16 bits; a leaked or lost key is a large part of the typical size.
+
+    Of a row as of all: one key of many queries has a gradient many times the others'.
+    """
     precision = 1.0 if case.dtype is torch.bfloat16 else 0.25
-    return (0.03 * wanted.abs() + 0.05 * wanted.square().mean().sqrt() + 0.01) * precision
+    typical = wanted.square().mean().sqrt() + wanted.square().mean(-1, keepdim=True).sqrt()
+    return (0.03 * wanted.abs() + 0.1 * typical + 0.01) * precision
 
 
 def faults(case, found, wanted, tile_m, tile_n):
