@@ -8,13 +8,12 @@ import math
 import pytest
 from flex_runs import MASKS, make_problem, make_work
 
-from attnctl.worker.inputs import random_inputs
-from attnctl_kernels import reference
-
 torch = pytest.importorskip("torch")
 pytest.importorskip("attnctl_kernels.flex.launch")
 
-from attnctl_kernels.flex.launch.block_mask import flex_mask  # noqa: E402 - needs torch
+from attnctl.worker.inputs import random_inputs  # noqa: E402 - needs torch
+from attnctl_kernels import reference  # noqa: E402
+from attnctl_kernels.flex.launch.block_mask import flex_mask  # noqa: E402
 from attnctl_kernels.flex.launch.graph import OPERANDS, by_head, trace  # noqa: E402
 
 CPU = torch.device("cpu")
