@@ -180,7 +180,7 @@ class Worker(Closing):
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process = None
+            self._process = self.environment = None
             if not self._log_is_evidence:
                 self._log_path.unlink(missing_ok=True)
 
