@@ -7,7 +7,7 @@ through.
 """
 
 import contextlib
-import functools
+from functools import partial
 from unittest import mock
 
 import jax
@@ -19,6 +19,7 @@ interpret_call = pytest.importorskip("jax._src.pallas.mosaic_gpu.interpret.inter
 
 from jax._src import callback  # noqa: E402 - only where there is the interpreter
 from jax._src.pallas.mosaic.interpret import thread_map  # noqa: E402
+from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState  # noqa: E402
 from jax._src.pallas.mosaic_gpu import core as gpu_core  # noqa: E402
 from jax._src.pallas.mosaic_gpu import primitives  # noqa: E402
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, jaxpr_interpret, params  # noqa: E402
@@ -169,17 +170,24 @@ def _apply(eqn, inputs):
             return outputs if eqn.primitive.multiple_results else [outputs]
 
 
+def _watched(states, **given):
+    states.append(RaceDetectionState(**given))
+    return states[-1]
+
+
 def interpreted(function, *args):
     """The result of ``function``, with the Mosaic GPU kernels that it calls interpreted."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(jaxpr_interpret, "JaxprInterpreter", Interpreter))
         stack.enter_context(mock.patch.object(thread_map, "_run_jaxpr", evaluate))
-        # Some of the interpreter's callbacks take their order from their tokens alone, ours among them.
+        states = []  # one per kernel
+        stack.enter_context(mock.patch.object(gpu_callbacks, "RaceDetectionState", partial(_watched, states)))
         given = params.InterpretGPUParams(detect_races=True, out_of_bounds_reads="raise")
         stack.enter_context(params.force_gpu_interpret_mode(given))
         try:
-            result = jax.block_until_ready(jax.jit(functools.partial(function))(*args))
-            assert not interpret_call.get_races().races_found
+            result = jax.block_until_ready(jax.jit(function)(*args))
+            assert states
+            assert not any(each.races_found for each in states)
         finally:
             interpret_call.reset_gpu_interpret_mode_state()
     return result
