@@ -73,4 +73,5 @@ problem:
 mask: {pattern: history_candidate, history_len: 896}
 config: {block_q: 64, block_kv: 128, max_concurrent_steps: 2, compute_wgs_bwd: 2,
          block_q_dkv: 128, block_kv_dkv: 64, block_q_dq: 128, block_kv_dq: 64}
+version: xai
 """

@@ -165,8 +165,8 @@ def test_options_of_compiling_belong_to_it(attnctl, write):
     ("profile", "note"),
     [
         (
-            GOOD,
-            "attnctl knows the rules of ranker_fa3, and has no launcher for it",
+            "family: ranker_triton\narch: sm_90\nproblem: {seq_len: 1024, num_heads_q: 4, head_dim: 64}\n",
+            "attnctl knows the rules of ranker_triton, and has no launcher for it",
         ),
         (
             "family: fa4\narch: sm_80\nproblem: {seq_len: 1024, num_heads_q: 4, head_dim: 64}\n",

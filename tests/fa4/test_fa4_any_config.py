@@ -1,5 +1,6 @@
 """Whatever fa4 profiles say: no rule raises, and every value that a rule offers makes that rule hold."""
 
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -22,7 +23,9 @@ ARRAYS = st.lists(st.sampled_from(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", 
 
 
 def of_annotation(text):
-    """Values for a field: by the first type that it names."""
+    """Values for a field: those that it lists, else by the first type that it names."""
+    if listed := re.search(r"Literal\[([^]]*)\]", text):
+        return st.sampled_from([word.strip("' ") for word in listed[1].split(",")])
     return next((values for name, values in OF_TYPE.items() if name in text), WORDS)
 
 

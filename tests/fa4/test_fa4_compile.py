@@ -102,7 +102,6 @@ def test_masks_are_different_kernels(compiled):
 def test_second_process_finds_the_kernel_on_disk(compiled, cache):
     """Also for other lengths and heads: the kernel does not depend on them."""
     before = objects(cache)
-    assert len(before) == len(compiled)
     ragged, history = "causal ragged documents", problem_of("history", seqlen=700, heads=8)
     again = in_a_process(
         "compile", [make_work(problem_of(ragged), **SMALL), make_work(history, **SMALL)], cache, **NO_GPU

@@ -104,7 +104,11 @@ def test_rules_that_found_nothing_pass(checked):
     report = checked(PROFILE)
     root = junit(report)
     names = [case.get("name").split()[0] for case in root.iter("testcase")]
-    assert names == sorted(rule.code for rule in get_family("ranker_fa3").rules())
+    family = get_family("ranker_fa3")
+    assert names == sorted(
+        rule.code for rule in family.rules() if not rule.versions or family.versions[-1] in rule.versions
+    )
+    assert len(names) < len(family.rules())  # some are about another version
     failed = {case.get("name").split()[0] for case in root.iter("testcase") if case.find("failure") is not None}
     assert failed == {each.code for each in report.findings if each.severity is Severity.ERROR}
     assert failed > {"PAL-B003"}
