@@ -2,7 +2,8 @@
 
     python benchmarks/ray_overhead.py [PROFILE] [--repeat N]
 
-Needs the extra `ray`. The two take turns, each from an empty state folder. Prints a Markdown table.
+Needs the extra `ray`. The two take turns, in pairs, each from an empty state folder; every second pair begins with Ray.
+Prints a Markdown table; *of local* is the median over the pairs, since a machine drifts by more than the two differ.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import time
 from pathlib import Path
 
 from ray.cluster_utils import Cluster
-from validate import ATTNCTL, machine
+from validate import ATTNCTL, ENVIRON, machine
 
 
 def seconds(profile: Path, *options: str) -> tuple[float, float]:
     """Wall time of the command, and of its screening."""
     with tempfile.TemporaryDirectory() as folder:
         command = (*ATTNCTL, "tune", str(profile), "--fresh", "--strategy", "exhaustive", "--format", "json")
-        environ = {**os.environ, "ATTNCTL_STATE_DIR": f"{folder}/state"}
+        environ = {**ENVIRON, "ATTNCTL_STATE_DIR": f"{folder}/state"}
         begun = time.perf_counter()
         done = subprocess.run(
             (*command, "--out", f"{folder}/tuned", *options), env=environ, capture_output=True, text=True, check=False
@@ -43,21 +44,22 @@ def main() -> None:
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
-    ray_options = ("--executor", "ray", "--ray-address", cluster.address)
-    runs: dict[str, list[tuple[float, float]]] = {"local": [], "Ray, one node": []}
+    options = {"local": (), "Ray, one node": ("--executor", "ray", "--ray-address", cluster.address)}
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in options}
     try:
-        for _ in range(arguments.repeat):
-            runs["local"].append(seconds(arguments.profile))
-            runs["Ray, one node"].append(seconds(arguments.profile, *ray_options))
+        for pair in range(arguments.repeat):
+            for name in sorted(options, reverse=bool(pair % 2)):
+                runs[name].append(seconds(arguments.profile, *options[name]))
     finally:
         cluster.shutdown()
-    print(f"{machine()}; {arguments.profile.name}, median of {arguments.repeat}\n")
+    print(f"{machine()}; {arguments.profile.name}, {arguments.repeat} pairs, medians\n")
     print("| executor | command | of local | screening | of local |\n|---|---:|---:|---:|---:|")
-    local = [statistics.median(column) for column in zip(*runs["local"], strict=True)]
     for name, each in runs.items():
         wall_s, screening_s = (statistics.median(column) for column in zip(*each, strict=True))
-        shares = wall_s / local[0], screening_s / local[1]
-        print(f"| {name} | {wall_s:.1f} s | {shares[0]:.3f} | {screening_s:.1f} s | {shares[1]:.3f} |")
+        pairs = zip(each, runs["local"], strict=True)
+        shares = [[mine / local for mine, local in zip(*pair, strict=True)] for pair in pairs]
+        wall, screening = (statistics.median(column) for column in zip(*shares, strict=True))
+        print(f"| {name} | {wall_s:.1f} s | {wall:.3f} | {screening_s:.1f} s | {screening:.3f} |")
 
 
 if __name__ == "__main__":
