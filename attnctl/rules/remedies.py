@@ -17,7 +17,7 @@ from attnctl.rules.general.masks import unused_facts
 from attnctl.rules.registry import target_rules
 from attnctl.rules.wording import fix_sentence
 from attnctl_kernels.contract import Case, Mask, Problem, join_words
-from attnctl_kernels.rule import Fix, Rule, Severity, Violation
+from attnctl_kernels.rule import Fix, Rule, Severity, Violation, length_price
 
 Broken: TypeAlias = "tuple[Case, list[tuple[Rule, Violation]]]"
 Check: TypeAlias = Callable[[Profile, Problem], Iterable[Broken]]
@@ -51,7 +51,7 @@ class Remedies:
                 found[path, str(fix.value)] = Fix(path, fix.value, fix.price)
                 continue
             located = Fix(path, fix.value, fix.price)
-            for each in self._follow(problem, located, (rule.code, violation.field), locate, codes):
+            for each in self._follow(problem, located, (rule.code, locate(violation.field)), locate, codes):
                 found.setdefault((path, str(each.value)), each)
         advice = violation.advice
         if violation.fixes and not found:
@@ -66,7 +66,7 @@ class Remedies:
     ) -> Iterator[Fix]:
         """``fix``, or what the rules that it breaks offer for the same field; ``codes`` gets those rules.
 
-        ``mends`` is the code and the field of what must be gone.
+        ``mends`` is the code and the field, as the file has it, of what must be gone (`seq_len`: queries and keys).
         """
         before = self._errors(problem)
         of_target = any(rule.code == mends[0] for rule in target_rules())  # other rules were not asked before
@@ -85,7 +85,7 @@ class Remedies:
                 (rule, violation)
                 for _, broken in self.check(*mended)
                 for rule, violation in broken
-                if (rule.code, violation.field) == mends
+                if (rule.code == mends[0] and locate(violation.field) == mends[1])
                 or (rule.severity is Severity.ERROR and rule.code not in before and not of_target)
             ]
             if not new:
@@ -96,7 +96,7 @@ class Remedies:
                 for other in violation.fixes:
                     if locate(other.field) == fix.field and str(other.value) not in seen:
                         seen.add(str(other.value))
-                        waiting.append(Fix(fix.field, other.value, other.price))
+                        waiting.append(Fix(fix.field, other.value, _price(problem, fix.field, other)))
 
     def _errors(self, problem: Problem) -> frozenset[str]:
         if problem not in self.known:
@@ -116,6 +116,14 @@ def _is_size(fix: Fix) -> bool:
     sizes = fix.value if isinstance(fix.value, tuple) else (fix.value,)
     sized = fix.field.startswith(("problem.", "sparse_block"))
     return not (sized and any(isinstance(each, int | float) and each <= 0 for each in sizes))
+
+
+def _price(problem: Problem, path: str, fix: Fix) -> str:
+    """What ``fix`` costs the problem as it is, not the one that a first value had made of it."""
+    name = parse_field(path)[1:2]
+    if name and name[0] in _LENGTHS and isinstance(fix.value, int):
+        return length_price(problem.seqlen_k if name[0] == "seqlen_k" else problem.seqlen_q, fix.value)
+    return fix.price
 
 
 def _listed(codes: list[str]) -> str:

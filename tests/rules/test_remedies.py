@@ -44,6 +44,19 @@ def test_a_length_that_is_shorter_than_the_history_is_not_offered(check):
     assert [fix.value for fix in check(text)["PAL-F006"].fixes] == [1024]
 
 
+def test_a_length_of_queries_and_keys_suits_the_blocks_of_both_and_is_priced_as_it_is(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "family: flex\narch: sm_90\npasses: [forward, backward]\nmask: {pattern: dense}\nsparse_block: [63, 192]\n"
+        "problem: {seq_len: 4096, num_heads_q: 8, head_dim: 16, dtype: bfloat16}\n",
+        encoding="utf-8",
+    )
+    keys, queries = ([*each.fixes[1:]] for each in check_profile(path).findings if each.code == "FLEX-019")
+    # 4224 holds 22 blocks of 192 keys, and ends inside a block of 63 queries.
+    assert [(fix.value, fix.price) for fix in keys] == [(4032, "1.6 % fewer tokens"), (4221, "3.1 % more tokens")]
+    assert [(fix.value, fix.price) for fix in queries] == [(4095, "0.0 % fewer tokens"), (4158, "1.5 % more tokens")]
+
+
 def test_where_no_single_value_works_the_rules_are_named(check):
     text = "family: fa4\narch: sm_90\nproblem: {seq_len: 4096, num_heads_q: 8, head_dim: 64}\n"
     found = check(text + "config: {forward: {mma_registers: 240, producer_registers: 20}}\n")["FA4-R002"]
