@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnctl_kernels.contract import Case
+from attnctl_kernels.contract import Case, join_words
 from attnctl_kernels.fa4 import tiles
 from attnctl_kernels.fa4.call import Call
 from attnctl_kernels.fa4.rules.values import nearest
@@ -45,14 +45,20 @@ def pages_unsupported(case: Case) -> Iterator[Violation]:
         message = f"page_size {call.page_size}: there are no pages on {case.arch}"
         yield Violation("config.page_size", message, (Fix("config.page_size", None),))
     elif not call.pages_are_tiles and call.tile_n:
-        for name in ("head_dim", "head_dim_v"):
-            dim = getattr(case.problem, name)
-            if dim % tiles.GRANULE and (name == "head_dim" or dim != case.problem.head_dim):
-                legal = range(tiles.GRANULE, dim + tiles.GRANULE, tiles.GRANULE)
-                fixes = [Fix("config.page_size", call.tile_n)]
-                fixes += [Fix(f"problem.{name}", each) for each in nearest(dim, legal)]
-                message = f"page_size {call.page_size} is not tile_n {call.tile_n}, and {name} {dim} no multiple of 16"
-                yield Violation("config.page_size", message, tuple(fixes))
+        dims = {name: getattr(case.problem, name) for name in ("head_dim", "head_dim_v")}
+        ragged = {name: dim for name, dim in dims.items() if dim % tiles.GRANULE}
+        if not ragged:
+            return
+        if len(set(dims.values())) == 1:  # a profile gives one value for both
+            del ragged["head_dim_v"]
+        fixes = [Fix("config.page_size", call.tile_n)]
+        if len(ragged) == 1:  # otherwise no one of them mends it
+            ((name, dim),) = ragged.items()
+            legal = range(tiles.GRANULE, dim + tiles.GRANULE, tiles.GRANULE)
+            fixes += [Fix(f"problem.{name}", each) for each in nearest(dim, legal)]
+        which = join_words([f"{name} {dim}" for name, dim in ragged.items()], "and")
+        message = f"page_size {call.page_size} is not tile_n {call.tile_n}, and {which} no multiple of 16"
+        yield Violation("config.page_size", message, tuple(fixes))
 
 
 @rule(
