@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from attnctl.errors import AttnctlError
 
 _LOCK_TIMEOUT_S = 60.0
 _LOCK_POLL_S = 0.02
+_STREAM_NAME = re.compile(r"/dev/std(in|out|err)|/dev/fd/\d+|/proc/[^/]+/fd/\d+")
 _HINTS = {
     errno.ENOSPC: "free some space, or choose another folder",
     errno.EDQUOT: "free some of your quota, or choose another folder",
@@ -59,7 +61,7 @@ def _is_stream(path: Path) -> bool:
     """
     if not path.exists() or path.is_dir():
         return False
-    return not path.is_file() or path.absolute().parts[1] in {"dev", "proc"}
+    return not path.is_file() or bool(_STREAM_NAME.fullmatch(str(path.absolute())))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def test_a_device_behind_a_link_is_not_replaced(tmp_path):
         write_atomic(full, "text")
     assert full.is_symlink()
     assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no /dev/shm")
+def test_a_file_in_shared_memory_is_replaced_like_any_other():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder, "tuned.yaml")
+        for text in ("old", "new"):
+            write_atomic(path, text)
+        assert path.read_text() == "new"
 
 
 def test_standard_output_that_is_a_file_keeps_what_it_has(tmp_path):
