@@ -66,7 +66,7 @@ def _decide(call: KernelCall, notices: list[Warning]) -> dict[str, Any]:
             reasons.append(f"{found.path} is stale: {reason}")
             continue
         if not found.exact:
-            notices.append(NotTuned(_excuse(call, problem, reasons, f"the config of {_shape(found.entry.problem)}")))
+            notices.append(NotTuned(_excuse(call, problem, reasons, f"the config of {found.entry.problem.slug}")))
         candidate = stored_candidate(found.entry)
         return {"config": dict(candidate.config), "sparse_block": candidate.sparse_block}
     notices.append(NotTuned(_excuse(call, problem, reasons, "the kernel's default")))
@@ -127,8 +127,4 @@ def _distance(there: Problem, here: Problem, call: KernelCall) -> tuple[float, .
 
 def _excuse(call: KernelCall, problem: Problem, reasons: Sequence[str], instead: str) -> str:
     why = reasons[0] if reasons else f"nothing is tuned for it on {call.device_name}"
-    return f"{call.family} {call.pass_name} {_shape(problem)}: {why}; {instead} is used"
-
-
-def _shape(problem: Problem) -> str:
-    return problem.slug
+    return f"{call.family} {call.pass_name} {problem.slug}: {why}; {instead} is used"

@@ -22,36 +22,14 @@ from attnctl_kernels.pallas_mgpu.resources import kernels
 pytest.importorskip("jax")
 launch = pytest.importorskip("attnctl_kernels.pallas_mgpu.launch")
 
-from jax.experimental.mosaic.gpu import core as mosaic  # noqa: E402 - only where there is jax
+from lowered_calls import Lowered  # noqa: E402 - only where there is jax
 from pallas_jax import refusal  # noqa: E402 - likewise
-
-
-class Lowered:
-    """Lowers a call for CUDA and keeps what shared memory its kernels ask for."""
-
-    def __init__(self, monkeypatch):
-        self.smem_bytes = []
-        counted = mosaic._smem_tree_size
-        monkeypatch.setattr(mosaic, "_smem_tree_size", lambda tree: self._keep(counted(tree)))
-
-    def _keep(self, size):
-        self.smem_bytes.append(size)
-        return size
-
-    def refusal(self, case):
-        """What upstream says, if it refuses; ``smem_bytes`` are those of this call's kernels, until one is refused."""
-        self.smem_bytes.clear()
-        shapes = launch._shapes(case.problem)
-        inputs, outputs = (tuple(shapes[name] for name in names) for names in launch._NAMES[case.pass_name])
-        task = make_task(case.problem, case.pass_name)
-        candidate = make_candidate(case.config)
-        return refusal(lambda: launch.LAUNCHER.lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",)))
 
 
 @pytest.fixture(scope="module")
 def lowered():
     with pytest.MonkeyPatch.context() as patch:
-        yield Lowered(patch)
+        yield Lowered(patch, launch.LAUNCHER)
 
 
 # Seconds per example: no shrinking.
@@ -83,7 +61,8 @@ def tiled(draw, pass_name):
 
 
 def require_same_lowering(lowered, case):
-    refused = lowered.refusal(case)
+    task, candidate = make_task(case.problem, case.pass_name), make_candidate(case.config)
+    refused = refusal(lowered.lower, task, candidate)
     predicted = [each.smem_bytes(case.problem, case.config) for each in kernels(case)]
     assert lowered.smem_bytes == predicted[: len(lowered.smem_bytes)]
     found = errors(case)

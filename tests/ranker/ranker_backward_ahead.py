@@ -5,23 +5,22 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import torch
 
 from attnctl_kernels.ranker import backward_call
+from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.config import default_config
 
 
 def kernel_object(head_dim, dtype, config):
     """Of the backward kernels; of the forward one by default where ``config`` is None."""
-    folder = Path(os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl") / "ranker"
     name = str(dtype).removeprefix("torch.")
     if config is not None:
-        return backward_call.kernel_object(head_dim, name, config, folder)[0]
+        return backward_call.kernel_object(head_dim, name, config, kernel_folder())[0]
     from attnctl_kernels.ranker.sm90 import build
 
-    return build.forward_object(build.forward_traits(head_dim, name, default_config(head_dim)), folder)[0]
+    return build.forward_object(build.forward_traits(head_dim, name, default_config(head_dim)), kernel_folder())[0]
 
 
 def compile_ahead(kernels):

@@ -5,7 +5,6 @@ Where all fail, `ranker_backward_ladder.py` finds the smallest call that does.
 
 import itertools
 import math
-import random
 
 import pytest
 
@@ -14,6 +13,7 @@ launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
 from ranker_backward_ahead import compile_ahead  # noqa: E402
 from ranker_gradients import Case, expected, faults  # noqa: E402
+from ranker_oracle import EDGES, random_rows  # noqa: E402
 
 from attnctl_kernels.contract import Case as RuleCase  # noqa: E402
 from attnctl_kernels.contract import Mask, Problem  # noqa: E402
@@ -26,28 +26,6 @@ MISSING = launch.LAUNCHER.available("sm_90")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 BF16, F16 = torch.bfloat16, torch.float16
-EDGES = [  # seqlen, query heads, key heads, bounds
-    (128, 1, 1, [[0, 128, 128, 128]]),
-    (128, 1, 1, [[0, 0, 0, 128]]),
-    (1, 1, 1, [[0, 1, 1, 1]]),
-    (1, 1, 1, [[0, 0, 0, 1]]),
-    (200, 2, 2, [[0, 0, 0, 0]]),
-    (1000, 4, 1, [[0, 700, 700, 1000], [3, 55, 60, 61]]),
-    (1000, 8, 1, [[17, 900, 901, 990], [0, 0, 10, 1000], [5, 1000, 0, 0]]),
-    (777, 8, 8, [[100, 101, 300, 777], [400, 777, 0, 399]]),
-    (300, 2, 2, [[0, 200, 100, 300], [0, 900, -5, 2]]),  # overlapping, and beyond the sequence
-]
-
-
-def random_cases(count, seed=1):
-    draw = random.Random(seed)
-    for _ in range(count):
-        batch_size, seqlen, heads_kv = draw.randint(1, 3), draw.randint(1, 900), draw.randint(1, 2)
-        bounds = []
-        for _ in range(batch_size):
-            a, b, c, d = sorted(draw.randint(0, seqlen) for _ in range(4))
-            bounds.append(draw.choice([[a, b, c, d], [c, d, a, b]]))
-        yield seqlen, heads_kv * draw.choice([1, 4, 8]), heads_kv, bounds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,7 +66,7 @@ def assert_right(case, config=None, function=attention):
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
 def test_they_are_the_formulas_over_bounds_of_every_kind(dtype, head_dim):
-    for seed, (seqlen, heads_q, heads_kv, bounds) in enumerate([*EDGES, *random_cases(25)]):
+    for seed, (_, seqlen, heads_q, heads_kv, bounds) in enumerate([*EDGES, *random_rows(25)]):
         assert_right(Case(bounds, seqlen, heads_q, heads_kv, head_dim, dtype, seed))
 
 

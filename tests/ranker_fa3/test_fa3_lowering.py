@@ -10,42 +10,25 @@ from attnctl_kernels.pallas_mgpu.resources import kernels
 pytest.importorskip("jax")
 launch = pytest.importorskip("attnctl_kernels.ranker_fa3.launch")
 
-from jax.experimental.mosaic.gpu import core as mosaic  # noqa: E402 - only where there is jax
+from lowered_calls import Lowered  # noqa: E402 - only where there is jax
 
-from attnctl_kernels.pallas_mgpu import launch as shared  # noqa: E402 - likewise
 from attnctl_kernels.ranker_fa3 import attention  # noqa: E402 - likewise
-
-
-class Lowered:
-    """Lowers a call for CUDA and keeps what shared memory its kernels ask for."""
-
-    def __init__(self, monkeypatch):
-        self.smem_bytes = []
-        counted = mosaic._smem_tree_size
-        monkeypatch.setattr(attention, "_require", lambda *_: None)  # lowering decides, not the rules
-        monkeypatch.setattr(mosaic, "_smem_tree_size", lambda tree: self._keep(counted(tree)))
-
-    def _keep(self, size):
-        self.smem_bytes.append(size)
-        return size
-
-    def refusal(self, case):
-        """What is said where it is refused; ``smem_bytes`` are those of this call's kernels, until one is refused."""
-        self.smem_bytes.clear()
-        shapes = shared._shapes(case.problem)
-        inputs, outputs = (tuple(shapes[name] for name in names) for names in shared._NAMES[case.pass_name])
-        task, candidate = make_task(case.problem, case.pass_name), make_candidate(case.config)
-        try:
-            launch.LAUNCHER.lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",))
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            return str(error)
-        return None
 
 
 @pytest.fixture(scope="module")
 def lowered():
     with pytest.MonkeyPatch.context() as patch:
-        yield Lowered(patch)
+        patch.setattr(attention, "_require", lambda *_: None)  # lowering decides, not the rules
+        yield Lowered(patch, launch.LAUNCHER)
+
+
+def refusal(lowered, case):
+    """What is said where it is refused."""
+    try:
+        lowered.lower(make_task(case.problem, case.pass_name), make_candidate(case.config))
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return str(error)
+    return None
 
 
 # Seconds per example: no shrinking.
@@ -74,7 +57,7 @@ def tiled(draw, pass_name):
 
 
 def require_same_lowering(lowered, case):
-    refused = lowered.refusal(case)
+    refused = refusal(lowered, case)
     predicted = [each.smem_bytes(case.problem, case.config) for each in kernels(case)]
     assert lowered.smem_bytes == predicted[: len(lowered.smem_bytes)]
     assert (refused is None) == (not errors(case)), f"{sorted(errors(case))} and {refused}"

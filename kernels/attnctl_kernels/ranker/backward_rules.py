@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attnctl_kernels.contract import Case, PassName, join_words
+from attnctl_kernels.contract import Case, PassName
 from attnctl_kernels.ranker import backward_config as own
 from attnctl_kernels.ranker.backward_spec import covers
 from attnctl_kernels.ranker.config import ROWS, SMEM_LIMIT
+from attnctl_kernels.ranker.values import not_one_of
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
 BACKWARD: tuple[PassName, ...] = ("backward",)
@@ -24,7 +25,7 @@ def backward_tile_m_is_not_whole_parts(case: Case) -> Iterator[Violation]:
 
     Fix: The nearest of them: 80 -> 64 or 128.
     """
-    yield from _not_one_of(case, "tile_m", own.TILES_M)
+    yield from not_one_of(case, "tile_m", own.TILES_M)
 
 
 @rule("RANKER-B002", passes=BACKWARD, why="a consumer warp group owns 64 keys, and three have too few registers")
@@ -38,7 +39,7 @@ def backward_tile_n_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
 
     Fix: The nearest of them: 96 -> 64 or 128.
     """
-    yield from _not_one_of(case, "tile_n", own.TILES_N)
+    yield from not_one_of(case, "tile_n", own.TILES_N)
 
 
 @rule("RANKER-B003", passes=BACKWARD, why="more than six buffers never fit")
@@ -51,7 +52,7 @@ def number_of_backward_stages_without_a_kernel(case: Case) -> Iterator[Violation
 
     Fix: 2.
     """
-    yield from _not_one_of(case, "stages", own.STAGES)
+    yield from not_one_of(case, "stages", own.STAGES)
 
 
 @rule("RANKER-B004", passes=BACKWARD, why="a block has 227 KiB")
@@ -136,15 +137,6 @@ def backward_lengths_differ(case: Case) -> Iterator[Violation]:
     if problem.mask.pattern in own.PATTERNS and problem.seqlen_q != problem.seqlen_k:
         message = f"seqlen_q {problem.seqlen_q} is not seqlen_k {problem.seqlen_k}"
         yield Violation("problem.seqlen_q", message, (Fix("problem.seqlen_q", problem.seqlen_k),))
-
-
-def _not_one_of(case: Case, name: str, allowed: Sequence[int]) -> Iterator[Violation]:
-    value = case.config.get(name)
-    if isinstance(value, int) and value not in allowed:
-        below = [each for each in allowed if each < value][-1:]
-        above = [each for each in allowed if each > value][:1]
-        fixes = tuple(Fix(f"config.{name}", each) for each in (*below, *above))
-        yield Violation(f"config.{name}", f"{name} {value} is not {join_words(allowed)}", fixes)
 
 
 def _fitting(case: Case) -> Iterator[Fix]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +10,7 @@ from torch import Tensor
 
 from attnctl_kernels.ranker import backward_call
 from attnctl_kernels.ranker import backward_config as own
+from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.checks import read_config, write_config
 from attnctl_kernels.ranker.config import SMEM_LIMIT
 from attnctl_kernels.ranker.tuned import HISTORY, name_of, tuned
@@ -103,9 +102,8 @@ def differentiate(forward: Any, names: tuple[str, ...]) -> None:
 @cache
 def _kernel(head_dim: int, dtype: torch.dtype, text: str) -> tuple[Kernel, int]:
     """The kernels, and their rows per step."""
-    folder = os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl"
     config = read_config(text)
-    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, Path(folder) / "ranker")
+    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder())
     return backward_call.load(path), int(config["tile_m"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata, util
@@ -16,6 +15,7 @@ from attnctl_kernels.contract import Candidate, Compiled, CompileError, Inputs, 
 from attnctl_kernels.fa4.cubin import read_cubin
 from attnctl_kernels.fa4.failures import is_out_of_resources, one_line
 from attnctl_kernels.ranker import backward_call
+from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.ranges import ranges
 from attnctl_kernels.ranker.sources import SOURCES, sources_hash
 from attnctl_kernels.ranker.spec import by_ranges, tile_count
@@ -133,7 +133,7 @@ def _object(task: Task, candidate: Candidate) -> tuple[Path, bool]:
         raise ModuleNotFoundError(name=missing[0])
     from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass
 
-    folder = Path(os.environ.get("ATTNCTL_CACHE_DIR") or ".attnctl/cache") / "ranker"
+    folder = kernel_folder()
     head_dim, dtype, config = task.problem.head_dim, task.problem.dtype, candidate.config
     try:
         if task.pass_name == "backward":  # noqa: S105 - not a password

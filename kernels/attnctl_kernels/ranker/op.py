@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from functools import cache, lru_cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,6 +12,7 @@ from torch import Tensor
 from attnctl_kernels.contract import Config, Mask
 from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker import gradient
+from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.checks import (
     check_gradient,
     check_inputs,
@@ -67,13 +66,13 @@ def attention(
         ValueError: shapes, types, strides or the config do not fit.
         RuntimeError: a gradient is asked for that there is no kernel for, or the device is no Hopper GPU.
     """
-    if (bounds is None) == (mask is None):
+    seen = bounds if mask is None else mask
+    if seen is None or (bounds is not None and mask is not None):
         raise ValueError("give either bounds, for history and candidates, or mask")
-    seen = visible_ranges(mask, q.shape[1], k.shape[1], q.device) if isinstance(mask, Mask) else mask
-    if seen is not None and seen.ndim == 3:
+    if isinstance(seen, Mask):
+        seen = visible_ranges(seen, q.shape[1], k.shape[1], q.device)
+    if mask is not None and seen.ndim == 3:
         seen = seen.expand(q.shape[0], -1, -1)
-    seen = bounds if seen is None else seen
-    assert seen is not None
     check_inputs(q, k, v, seen, "bounds" if mask is None else "mask")
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     check_numbers(softmax_scale=scale, logit_cap=logit_cap)
@@ -169,7 +168,6 @@ def _kernel(
     """The kernel, and the rows of its tiles if it needs room for a list of them."""
     from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass, which takes seconds
 
-    folder = os.environ.get("ATTNCTL_CACHE_DIR") or Path.home() / ".cache" / "attnctl"
     traits = build.forward_traits(head_dim, name_of(dtype), read_config(config), ranges=by_ranges, capped=capped)
-    path, _ = build.forward_object(traits, Path(folder) / "ranker")
+    path, _ = build.forward_object(traits, kernel_folder())
     return build.load(path), traits.tile_m if traits.longest_first else None

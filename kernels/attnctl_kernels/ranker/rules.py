@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case, join_words
 from attnctl_kernels.ranker import backward_config
@@ -17,6 +17,7 @@ from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are fo
     number_of_backward_stages_without_a_kernel,
 )
 from attnctl_kernels.ranker.spec import by_ranges, covers
+from attnctl_kernels.ranker.values import not_one_of
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
 PATTERNS = {"forward": own.PATTERNS, "backward": backward_config.PATTERNS}
@@ -93,7 +94,7 @@ def tile_m_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
 
     Fix: The nearest of them: 96 -> 64 or 128.
     """
-    yield from _not_one_of(case, "tile_m", own.TILES_M)
+    yield from not_one_of(case, "tile_m", own.TILES_M)
 
 
 @rule("RANKER-005", passes=("forward",), why="a wgmma has at most 256 columns, and P·V takes them 16 at a time")
@@ -106,7 +107,7 @@ def tile_n_is_not_a_wgmma_width(case: Case) -> Iterator[Violation]:
 
     Fix: The nearest of them: 100 -> 96 or 112.
     """
-    yield from _not_one_of(case, "tile_n", own.TILES_N)
+    yield from not_one_of(case, "tile_n", own.TILES_N)
 
 
 @rule("RANKER-006", passes=("forward",), why="the next step is loaded while this one is multiplied")
@@ -119,7 +120,7 @@ def number_of_stages_without_a_kernel(case: Case) -> Iterator[Violation]:
 
     Fix: 2.
     """
-    yield from _not_one_of(case, "stages", own.STAGES)
+    yield from not_one_of(case, "stages", own.STAGES)
 
 
 @rule("RANKER-007", passes=("forward",), why="a block has 227 KiB")
@@ -187,17 +188,6 @@ def balanced_without_rounds(case: Case) -> Iterator[Violation]:
     if case.config.get("balanced") and not case.config.get("persistent"):
         fixes = (Fix("config.persistent", True), Fix("config.balanced", False))
         yield Violation("config.balanced", "balanced is set, and persistent is not", fixes)
-
-
-def _not_one_of(case: Case, name: str, allowed: Sequence[int]) -> Iterator[Violation]:
-    value = case.config.get(name)
-    if isinstance(value, int) and value not in allowed:
-        below = [each for each in allowed if each < value][-1:]
-        above = [each for each in allowed if each > value][:1]
-        fixes = tuple(Fix(f"config.{name}", each) for each in (*below, *above))
-        first, second, *_ = allowed
-        known = join_words(allowed) if len(allowed) < 4 else f"{first}, {second}, ... {allowed[-1]}"
-        yield Violation(f"config.{name}", f"{name} {value} is not {known}", fixes)
 
 
 def _smem_bytes(case: Case, **changes: int) -> int:
