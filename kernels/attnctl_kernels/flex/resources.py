@@ -1,9 +1,9 @@
 """Shared memory of the Triton kernels: an estimate, because the compiler decides.
 
 On sm_90 a stage is a buffer, and scores stay in registers: that is what Triton 3.6 reported for all 62 forward tiles of
-a sweep at head_dim 128, to the byte. Elsewhere one stage less is buffered, and scores pass through: two users' reports
-agree to the byte (head_dim 192/128, bfloat16, 64 x 64, 3 stages: 139776; head_dim 1024, float32, 32 x 16, 3 stages:
-395520). `least` is the part without which no launch was ever seen.
+a sweep at head_dim 128, to the byte, and for 64 backward ones to 512 bytes. Elsewhere one stage less is buffered, and
+scores pass through: two users' reports agree to the byte (head_dim 192/128, bfloat16, 64 x 64, 3 stages: 139776;
+head_dim 1024, float32, 32 x 16, 3 stages: 395520). `least` is the part without which no launch was ever seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case, Problem, Resource
 from attnctl_kernels.flex import options, tiles
 
-ROW_BYTES = 8  # per row of the tile: maximum and sum
+ROW_BYTES = 8  # per row of the tile: maximum and sum; backward, LSE and delta
 
 
 class SharedMemory(NamedTuple):
@@ -45,11 +45,14 @@ def forward_smem(problem: Problem, tile: tiles.ForwardTile, arch: str | None) ->
 
 
 def backward_smem(problem: Problem, tile: tiles.BackwardTile, arch: str | None) -> SharedMemory:
-    """Of dK and dV, which keep N1 keys and stream M1 queries, and of dQ the other way round."""
-    buffers = max(tile.num_stages - (not is_buffered_whole(problem, arch)), 1)
-    elements = max(tile.block_n1 + buffers * tile.block_m1, tile.block_m2 + buffers * tile.block_n2)
-    needed = elements * head_dims(problem) * problem.element_bytes
-    return SharedMemory(0, needed)
+    """Of dK and dV, which keep N1 keys and stream M1 queries, LSE and delta, and of dQ the other way round."""
+    whole, row = is_buffered_whole(problem, arch), head_dims(problem) * problem.element_bytes
+    buffers = max(tile.num_stages - (not whole), 1)
+    dkdv = (tile.block_n1 + buffers * tile.block_m1) * row
+    if whole:  # a step's LSE and delta are waited for ahead of its products: one buffer less
+        dkdv += (tile.num_stages - 1) * tile.block_m1 * ROW_BYTES
+    dq = (tile.block_m2 + buffers * tile.block_n2) * row
+    return SharedMemory(0, max(dkdv, dq))
 
 
 def usual(problem: Problem, tile: tiles.ForwardTile | tiles.BackwardTile, arch: str | None) -> int:
