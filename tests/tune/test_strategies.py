@@ -16,7 +16,7 @@ from attnctl_kernels.contract import Outcome
 ROOT = Path(__file__).parents[2]
 JOURNALS = sorted((ROOT / "tests/data/journals").rglob("*.jsonl.gz"))
 NAMES = [path.name.removesuffix(".jsonl.gz") for path in JOURNALS]
-SMALL = 64
+SMALL = 40
 
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

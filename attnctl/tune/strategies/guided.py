@@ -28,7 +28,7 @@ _FAILED = 1.0  # log time over the slowest: what a failure counts as, so that it
 @dataclass(frozen=True, slots=True)
 class Guided:
     lookahead: ClassVar[int | None] = 2
-    small: int = 64  # spaces up to here are measured whole: a third of flex-ranker-8k, 62, missed the best by 3 to 6 %
+    small: int = 40  # spaces up to here are measured whole: a third of dense-4k-d128, 34, missed the best by 2.5 %
     least: int = 16  # of a larger one, before it may stop
     share: int = 3  # at most a third,
     limit: int = 256  # and no more than this
