@@ -7,6 +7,7 @@ from functools import lru_cache
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case, Problem, SparseBlock
 from attnctl_kernels.flex import options, resources, tiles
+from attnctl_kernels.flex.resources import ROWS_PER_GROUP, WARPS_PER_GROUP, Loop
 
 # Per SM and cycle: operations of the tensor cores, exponentials, bytes from L2. Orders of magnitude of an H100.
 TENSOR_OPS = 4096
@@ -15,44 +16,31 @@ L2_BYTES = 64
 MASK_CYCLES = 4  # per element of a partial block and thread: predicate and select
 STEP_CYCLES = 150  # of a loop step, whatever the tile
 TILE_CYCLES = 1500  # prologue and epilogue of a program
-ROWS_PER_GROUP = 64  # of a warp group's products; groups without rows of their own divide the columns
-DIVIDED = 1.5  # what a step costs then: the groups exchange maxima, sums and weights in each
-THREAD_REGISTERS = 200  # of 255, for what the accumulators may take
+DIVIDED = 1.5  # of a step in which warp groups divide columns: they exchange maxima, sums and weights
+USABLE_REGISTERS = 200  # of 255, for sums and scores
 
 
 def predicted_cost(case: Case) -> float:
     """Cycles of the busiest SM; 0 where no Triton kernel of ours runs."""
-    forward, backward = options.forward_tile(case), options.backward_tile(case)
-    if forward:
-        shape = (forward.block_m, forward.block_n)
-        smem = resources.usual(case.problem, forward, case.arch)
-        programs = -(-case.problem.seqlen_q // forward.block_m) * case.problem.num_heads_q
-        work = _loop(case, shape, (1, 1), warps=forward.num_warps, rows=forward.block_m)
-        return _on_sms(case, work * case.problem.num_heads_q + programs * TILE_CYCLES, smem, forward)
-    if backward:
-        smem = resources.usual(case.problem, backward, case.arch)
-        dkdv = (backward.block_m1, backward.block_n1)
-        dq = (backward.block_m2, backward.block_n2)
-        work = _loop(case, dkdv, (2, 2), warps=backward.num_warps, rows=backward.block_n1, sums=2)
-        work += _loop(case, dq, (2, 1), warps=backward.num_warps, rows=backward.block_m2)
-        return _on_sms(case, work * case.problem.num_heads_q, smem, backward)
-    return 0.0
+    problem, tile = case.problem, options.forward_tile(case) or options.backward_tile(case)
+    if tile is None:
+        return 0.0
+    work = sum(_loop(case, each, tile.num_warps) for each in resources.loops(problem, tile))
+    if isinstance(tile, tiles.ForwardTile):
+        work += -(-problem.seqlen_q // tile.block_m) * TILE_CYCLES
+    return _on_sms(case, work * problem.num_heads_q, resources.usual(problem, tile, case.arch), tile)
 
 
-def _loop(case: Case, tile: SparseBlock, products: tuple[int, int], *, warps: int, rows: int, sums: int = 1) -> float:
-    """Cycles of all steps of one head.
-
-    ``products`` counts those of head_dim and of head_dim_v per step, ``sums`` those that keep ``rows`` in registers.
-    """
+def _loop(case: Case, loop: Loop, warps: int) -> float:
+    """Cycles of all steps of one head."""
     problem = case.problem
-    steps, masked = _steps(problem, tile, case.sparse_block)
-    elements = tile[0] * tile[1]
-    dims = products[0] * problem.head_dim + products[1] * problem.head_dim_v
-    streamed = min(tile) * resources.head_dims(problem) * problem.element_bytes
+    steps, masked = _steps(problem, loop.tile, case.sparse_block)
+    elements = loop.tile[0] * loop.tile[1]
+    dims = loop.products[0] * problem.head_dim + loop.products[1] * problem.head_dim_v
+    streamed = min(loop.tile) * resources.head_dims(problem) * problem.element_bytes
     step = max(2 * elements * dims / TENSOR_OPS, streamed / L2_BYTES) + elements / EXPONENTIALS / 2 + STEP_CYCLES
-    registers = (sums * rows * problem.head_dim_v + elements) / (32 * warps)
-    step *= max(1.0, registers / THREAD_REGISTERS) ** 2
-    if rows < ROWS_PER_GROUP * (warps // 4):
+    step *= max(1.0, loop.registers(warps) / USABLE_REGISTERS) ** 2
+    if loop.rows < ROWS_PER_GROUP * (warps // WARPS_PER_GROUP):
         step *= DIVIDED
     return steps * step + masked * elements * MASK_CYCLES / (32 * warps)
 

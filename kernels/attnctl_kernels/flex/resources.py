@@ -11,15 +11,43 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from attnctl_kernels.arch import ARCHES
-from attnctl_kernels.contract import Case, Problem, Resource
+from attnctl_kernels.contract import Case, Problem, Resource, SparseBlock
 from attnctl_kernels.flex import options, tiles
 
+WARPS_PER_GROUP = 4
+ROWS_PER_GROUP = 64  # of a product of sm_90
+THREAD_REGISTERS = 256  # of which one is always zero
 ROW_BYTES = 8  # per row of the tile: maximum and sum; backward, LSE and delta
 
 
 class SharedMemory(NamedTuple):
     least: int  # operands that stay and those that stream
     usual: int  # and the score tile on its way from one product to the next
+
+
+class Loop(NamedTuple):
+    """What one loop of a kernel holds while it streams the other side."""
+
+    rows_name: str  # the option that says how many rows stay
+    rows: int
+    tile: SparseBlock  # queries and keys of a step
+    products: tuple[int, int]  # of head_dim and of head_dim_v, per step
+    sums: int  # columns of what is added up for each row
+
+    def registers(self, warps: int) -> float:
+        """Per thread, for sums and for the scores of a step."""
+        scores = self.tile[0] * self.tile[1]
+        return (self.rows * self.sums + scores) / (32 * warps)
+
+
+def loops(problem: Problem, tile: tiles.ForwardTile | tiles.BackwardTile) -> tuple[Loop, ...]:
+    dim, dim_v = problem.head_dim, problem.head_dim_v
+    if isinstance(tile, tiles.ForwardTile):
+        return (Loop("BLOCK_M", tile.block_m, (tile.block_m, tile.block_n), (1, 1), dim_v),)
+    return (
+        Loop("BLOCK_N1", tile.block_n1, (tile.block_m1, tile.block_n1), (2, 2), dim + dim_v),
+        Loop("BLOCK_M2", tile.block_m2, (tile.block_m2, tile.block_n2), (2, 1), dim),
+    )
 
 
 def head_dims(problem: Problem) -> int:

@@ -95,7 +95,7 @@ def tile_may_exceed_shared_memory(case: Case) -> Iterator[Violation]:
 
     What: Forward, as FLEX-021 with BLOCK_M * BLOCK_N elements and 8 bytes per row more. Backward, (BLOCK_N1 +
     (num_stages - 1) * BLOCK_M1) * (D + Dv) elements for dK and dV, and the same of BLOCK_M2 and BLOCK_N2 for dQ; on
-    sm_90 num_stages, as in FLEX-021.
+    sm_90 num_stages, as in FLEX-021, and 8 bytes per row of BLOCK_M1 and stage but one.
 
     Why: The scores pass through shared memory between the two products in some kernels and stay in registers in
     others. Two users' messages agree with the sum to the byte: 139776 bytes at head_dim 192/128 (64 x 64, 3 stages,
