@@ -4,7 +4,8 @@
 
 Decides each journal again, as `attnctl report` does, and prints one Markdown row: what ran and what failed, the medians
 of default and winner in the screening, their ratio in the finals with its 95 % interval, and how many of the candidates
-that ran were slower than the default. No device is needed.
+that ran were slower than the default. Where the default does not run, the profile's own config is in its place, marked
+"(own)". No device is needed.
 """
 
 from __future__ import annotations
@@ -35,16 +36,19 @@ def row(path: Path) -> str:
     default, winner = result.space.default, result.winner
     counts = Counter(each.result.outcome for each in result.outcomes)
     failed = sum(counts.values()) - counts[Outcome.OK] - counts[Outcome.SKIPPED]
+    mark = ""
+    if median_us(result, default) is None:
+        default, mark = result.space.incumbent, " (own)"
     own, best = median_us(result, default), median_us(result, winner)
     timings = [each.result.timing for each in result.outcomes if each.result.timing]
     slower = f"{sum(each.gave_up or each.median_us > own for each in timings)} of {len(timings)}" if own else ""
-    against = result.against_default
+    against = result.against_default or result.against_baseline
     ratio = f"{against.ratio:.3f} [{against.low:.3f}, {against.high:.3f}]" if against else ""
     flop = result.prepared.flop if result.prepared else 0.0
     verdict = str(against.verdict) if against else "the default wins" if winner == default else "not decided"
     cells = (
         sweep.header.profile, result.task.pass_name, counts[Outcome.OK], failed,
-        f"{own:.1f}" if own else "", f"{best:.1f}" if best else "", f"{flop / best / 1e6:.3g}" if best else "",
+        f"{own:.1f}{mark}" if own else "", f"{best:.1f}" if best else "", f"{flop / best / 1e6:.3g}" if best else "",
         ratio or ("1" if winner == default else ""), verdict, slower, winner or "",
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"

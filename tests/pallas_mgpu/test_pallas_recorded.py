@@ -1,6 +1,7 @@
-"""The sweep that was recorded on an H200: what rules foresaw, and what is decided from it."""
+"""Sweeps that were recorded on an H200: what rules foresaw, and what is decided from them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_the_tuned_file_has_the_same_winner(replayed):
     found = lookup(loaded, task, "nvidia_h200")
     assert isinstance(found, Hit)
     assert found.candidate.config == replayed["winner"]["config"]
+
+
+def test_backward_is_decided_as_it_was_and_no_failure_came_unforeseen(tmp_path, capsys):
+    journal = JOURNAL.with_name("dense-4k-d128-backward.jsonl.gz")
+    recorded = read(journal)
+    assert {each.result.outcome for each in recorded.outcomes.values()} == {Outcome.OK}
+    profile = shutil.copy(ROOT / "profiles/dense-4k-d128-backward.yaml", tmp_path)
+    arguments = ["tune", profile, "--strategy", "exhaustive", "--replay", str(journal), "--format", "json"]
+    assert run(list(map(str, arguments))) == 0
+    (task,) = json.loads(capsys.readouterr().out)["tasks"]
+    assert len(recorded.outcomes) + sum(each["count"] for each in task["dropped"]) == task["space"]
+    loaded = load(ROOT / "profiles/dense-4k-d128-backward.yaml")
+    found = lookup(loaded, tasks(loaded.profile)[0], "nvidia_h200")
+    assert isinstance(found, Hit)
+    assert found.candidate.config == task["winner"]["config"]
 
 
 def test_configs_that_spill_are_the_slowest():

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
+from ranker_forward_ahead import compile_ahead  # noqa: E402
 from ranker_oracle import EDGES, assert_right, make, random_rows, reference  # noqa: E402
 
 from attnctl_kernels.ranker import attention  # noqa: E402
@@ -15,8 +16,27 @@ from attnctl_kernels.ranker.config import HEAD_DIMS, default_config  # noqa: E40
 MISSING = launch.LAUNCHER.available("sm_90")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
+BF16, F16 = torch.bfloat16, torch.float16
+ORDERS = [
+    {"schedule": "longest_first"},
+    {"balanced": True},
+    {"schedule": "longest_first", "balanced": True},
+    {"persistent": False},
+    {"schedule": "longest_first", "persistent": False},
+    {"turns": False},
+]
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_on_disk():
+    compile_ahead(
+        *[(head_dim, dtype, {}, {}) for head_dim in HEAD_DIMS for dtype in (BF16, F16)],
+        *[(head_dim, BF16, order, {}) for head_dim in (64, 128) for order in ORDERS],
+        *[(head_dim, BF16, {}, {"capped": True}) for head_dim in (64, 128)],
+    )
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_it_is_the_reference_over_bounds_of_every_kind(dtype, head_dim):
     scale = 1.3 / math.sqrt(head_dim)
@@ -32,19 +52,11 @@ def test_it_is_the_reference_over_bounds_of_every_kind(dtype, head_dim):
 def test_no_order_of_tiles_changes_a_bit(head_dim):
     """Longest first, the last round in pieces, a block per tile: the same sums in the same order."""
     default = default_config(head_dim)
-    changes = [
-        {"schedule": "longest_first"},
-        {"balanced": True},
-        {"schedule": "longest_first", "balanced": True},
-        {"persistent": False},
-        {"schedule": "longest_first", "persistent": False},
-        {"turns": False},
-    ]
     large = (5, 2500, 16, 4, [[0, 2000, 2000, 2500], [0, 64, 64, 2500], [0, 0, 0, 2500], [9, 2500, 0, 0], [0, 0, 0, 0]])
     for seed, case in enumerate([*EDGES, *random_rows(10), large]):
         inputs, _, bounds = make(case, torch.bfloat16, head_dim, seed)
         wanted = attention(*inputs, bounds, default, return_lse=True)
-        for each in changes:
+        for each in ORDERS:
             found = attention(*inputs, bounds, {**default, **each}, return_lse=True)
             assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)), (case, each)
 

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
+from ranker_forward_ahead import compile_ahead  # noqa: E402
 from ranker_oracle import assert_right, masked  # noqa: E402
 
 from attnctl_kernels.contract import Mask  # noqa: E402
@@ -17,6 +18,27 @@ from attnctl_kernels.ranker.config import HEAD_DIMS, default_config  # noqa: E40
 
 MISSING = launch.LAUNCHER.available("sm_90")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+
+BF16, F16 = torch.bfloat16, torch.float16
+CHANGES = [
+    {"schedule": "longest_first"},
+    {"balanced": True},
+    {"schedule": "longest_first", "balanced": True, "tile_m": 128, "tile_n": 64},
+    {"persistent": False, "tile_m": 64},
+    {"turns": False, "tile_n": 48},
+]
+ORDERS = [{"schedule": schedule, "balanced": cut} for schedule in ("linear", "longest_first") for cut in (False, True)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_on_disk():
+    ranges = {"ranges": True}
+    compile_ahead(
+        *[(head_dim, dtype, {}, ranges) for head_dim in HEAD_DIMS for dtype in (BF16, F16)],
+        *[(128, BF16, changes, ranges) for changes in CHANGES],
+        *[(64, BF16, order, ranges) for order in ORDERS],
+        (128, F16, {}, {**ranges, "capped": True}),
+    )
 
 
 def masks(draw, seqlen_q, seqlen_k):
@@ -51,7 +73,7 @@ def sees(mask, seqlen_q, seqlen_k):
     return torch.from_numpy(visible(mask, rows, columns, seqlen_q, seqlen_k)).cuda()[None]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_it_is_the_reference_over_masks_of_every_kind(dtype, head_dim):
     scale = 1.3 / math.sqrt(head_dim)
@@ -63,17 +85,7 @@ def test_it_is_the_reference_over_masks_of_every_kind(dtype, head_dim):
         assert torch.equal(found[0], again), (shape, mask)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"schedule": "longest_first"},
-        {"balanced": True},
-        {"schedule": "longest_first", "balanced": True, "tile_m": 128, "tile_n": 64},
-        {"persistent": False, "tile_m": 64},
-        {"turns": False, "tile_n": 48},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_other_configs(changes):
     config = {**default_config(128, ranges=True), **changes}
     for seed, (shape, mask) in enumerate(cases(8, seed=4)):
@@ -88,12 +100,11 @@ def test_a_long_window_in_every_order():
     mask, shape = Mask(pattern="sliding_window", window=300), (2, 4096, 4096, 16, 4)
     inputs = inputs_of(shape, 64, torch.bfloat16, 0)
     wanted = masked(*(x[:, :, :1] for x in inputs), sees(mask, 4096, 4096), 1 / 8)
-    for schedule in ("linear", "longest_first"):
-        for balanced in (False, True):
-            config = {**default_config(64, ranges=True), "schedule": schedule, "balanced": balanced}
-            out, lse = attention(*inputs, config=config, mask=mask, return_lse=True)
-            assert_right((out[:, :, :1], lse[:, :1]), wanted, config)
-            assert lse.isfinite().all()
+    for order in ORDERS:
+        config = {**default_config(64, ranges=True), **order}
+        out, lse = attention(*inputs, config=config, mask=mask, return_lse=True)
+        assert_right((out[:, :, :1], lse[:, :1]), wanted, config)
+        assert lse.isfinite().all()
 
 
 def test_tables_that_differ_between_batch_rows_and_a_compiled_program():
