@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import sys
@@ -50,6 +51,8 @@ _WAIT_POLICY = "passive"
 _POLL_S = 0.25  # how often a silent worker's life and memory are looked at
 _BYE_S = 2.0
 _MOST_LOGS = 50
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+_SHORTAGE_HINT = "raise the limit, which `ulimit -a` shows, or start fewer compile workers: --jobs"
 _MEMORY_SHARE = 0.8  # of the machine, where no limit is given
 _FIRST_PHASE: dict[type[Frozen], PhaseName] = {
     Hello: "start",
@@ -104,6 +107,7 @@ class Worker(Closing):
 
         Raises:
             WorkerLost: the template was closed meanwhile.
+            Unavailable: the system has no process, file or descriptor to give.
         """
         if self._process is None:
             arguments, environ = _command(self._hello)
@@ -113,6 +117,10 @@ class Worker(Closing):
                 )
             except EOFError:
                 raise WorkerLost("start", "its template was closed", begun=False) from None
+            except OSError as error:
+                where = f"{error.filename}: " if error.filename else ""
+                hint = _SHORTAGE_HINT if error.errno in _SHORTAGES else ""
+                raise Unavailable(f"a worker cannot be started: {where}{error.strerror}", hint) from error
 
     def start(self) -> Environment:
         """Spawn if need be, then open the device, once.
@@ -294,7 +302,8 @@ class WorkerPlace(Closing):
         if can_fork():
             arguments, environ = _command(hello)
             environ = {**self._environ, **environ}
-            self._template = Template(arguments, self._log_path("template"), environ, deadlines.start)
+            with contextlib.suppress(OSError):  # a worker by itself will be told the same, and say it
+                self._template = Template(arguments, self._log_path("template"), environ, deadlines.start)
 
     def worker(self, hello: Hello, deadlines: Deadlines) -> Worker:
         """A worker with a log file of its own."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from attnctl.errors import Unavailable
 from attnctl.gpu import memory
 from attnctl.gpu.client import Worker, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
-from attnctl.gpu.farm import Compiler, Farm
+from attnctl.gpu.farm import Compiler, CompilerLost, Farm
 from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import Compile, CompileReply, Hello, Result
 from attnctl_kernels.contract import Candidate, Outcome, Task
@@ -36,13 +37,17 @@ class CompilePool(Farm):
 
 
 class ProcessCompiler(Compiler):
-    """One compile worker after the other. They belong to the thread that makes this, and die with it."""
+    """One compile worker after the other. They belong to the thread that makes this, and die with it.
+
+    Raises:
+        CompilerLost: here and in ``compile``, the system has no process or file to give.
+    """
 
     def __init__(self, make: Callable[[], Worker]) -> None:
         self._make = make
         self.worker = make()
         with contextlib.suppress(WorkerLost):  # the pool is closed already
-            self.worker.spawn()  # it imports what it needs before there is anything to do
+            self._spawn()  # it imports what it needs before there is anything to do
 
     def compile(self, task: Task, candidate: Candidate, wanted: Callable[[], bool]) -> Result:
         """A worker that is lost for no fault of the candidate is replaced, once."""
@@ -53,6 +58,7 @@ class ProcessCompiler(Compiler):
             if not wanted():  # whoever has changed his mind since interrupts the worker that is there now
                 return Result(outcome=Outcome.SKIPPED)
             try:
+                self._spawn()
                 self.worker.start()
             except WorkerLost as lost:
                 if last or lost.timed_out or not wanted():
@@ -64,6 +70,12 @@ class ProcessCompiler(Compiler):
                 if last or lost.blamed or not wanted():
                     return lost.as_result()
         raise AssertionError  # the loop returns or raises
+
+    def _spawn(self) -> None:
+        try:
+            self.worker.spawn()
+        except Unavailable as error:
+            raise CompilerLost(error.message) from error
 
     def interrupt(self) -> None:
         self.worker.interrupt()

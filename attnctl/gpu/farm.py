@@ -57,12 +57,16 @@ class Farm(Closing):
     """A :class:`~attnctl.gpu.interfaces.PoolLike`: a thread per compiler."""
 
     def __init__(self, makers: Sequence[Callable[[], Compiler]]) -> None:
-        """``makers`` make a compiler each, on its thread. A lost one is not replaced, a cancelled one is."""
+        """``makers`` make a compiler each, on its thread. A lost one is not replaced, a cancelled one is.
+
+        Of one that cannot be made the others do the work: a machine may have more cores than processes to give.
+        """
         self._changed = threading.Condition()
         self._queue: deque[Job] = deque()
         self._running: dict[Job, Compiler] = {}
         self._closed = False
         self._alive = len(makers)
+        self._last_loss = ""  # why a compiler was lost
         self._threads = [
             threading.Thread(target=self._serve, args=(each,), name=f"compile-{number}", daemon=True)
             for number, each in enumerate(makers)
@@ -83,7 +87,7 @@ class Farm(Closing):
                 self._queue.append(job)
                 self._changed.notify()
             else:
-                job.future.set_exception(_none_left())
+                job.future.set_exception(self._none_left())
         return job.future
 
     def cancel(self) -> None:
@@ -108,22 +112,29 @@ class Farm(Closing):
             thread.join()
 
     def _serve(self, make: Callable[[], Compiler]) -> None:
-        compiler = make()
-        try:
-            while (job := self._take(compiler)) is not None:
-                try:
-                    result: Result | BaseException = compiler.compile(job.task, job.candidate, lambda: not job.dropped)
-                except CompilerLost as lost:
-                    if not self._lose(job, lost):
-                        break
-                    compiler.close()
-                    compiler = make()
-                    continue
-                except BaseException as error:  # noqa: BLE001 - it belongs to who waits for this job
-                    result = error
-                self._finish(job, result)
-        finally:
-            compiler.close()
+        while True:
+            try:
+                compiler = make()
+            except CompilerLost as lost:
+                self._forget(lost)
+                return
+            try:
+                if not self._work(compiler):
+                    return
+            finally:
+                compiler.close()
+
+    def _work(self, compiler: Compiler) -> bool:
+        """Until the farm is closed or the compiler is lost. True: another may be made in its place."""
+        while (job := self._take(compiler)) is not None:
+            try:
+                result: Result | BaseException = compiler.compile(job.task, job.candidate, lambda: not job.dropped)
+            except CompilerLost as lost:
+                return self._lose(job, lost)
+            except BaseException as error:  # noqa: BLE001 - it belongs to who waits for this job
+                result = error
+            self._finish(job, result)
+        return False
 
     def _take(self, compiler: Compiler) -> Job | None:
         with self._changed:
@@ -150,24 +161,29 @@ class Farm(Closing):
         if job.dropped:
             self._finish(job, lost)
             return True
-        abandoned: tuple[Job, ...] = ()
         with self._changed:
-            self._alive -= 1
             job.lost += 1
-            again = job.lost < _ATTEMPTS and self._alive > 0
+            again = job.lost < _ATTEMPTS and self._alive > 1
             if again:
                 self._running.pop(job)
                 self._queue.appendleft(job)
                 self._changed.notify()
-            elif not self._alive:
-                abandoned = tuple(self._queue)
-                self._queue.clear()
         if not again:
             self._finish(job, Unavailable(f"a compile worker was lost: {lost}"))
-        for each in abandoned:
-            each.future.set_exception(_none_left())
+        self._forget(lost)
         return False
 
+    def _forget(self, lost: CompilerLost) -> None:
+        """One compiler fewer. After the last, nothing that is queued will be compiled."""
+        abandoned: tuple[Job, ...] = ()
+        with self._changed:
+            self._alive -= 1
+            self._last_loss = str(lost)
+            if not self._alive:
+                abandoned = tuple(self._queue)
+                self._queue.clear()
+        for each in abandoned:
+            each.future.set_exception(self._none_left())
 
-def _none_left() -> Unavailable:
-    return Unavailable("all compile workers were lost", "run it again with --resume")
+    def _none_left(self) -> Unavailable:
+        return Unavailable(f"all compile workers were lost: {self._last_loss}", "run it again with --resume")
