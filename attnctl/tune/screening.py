@@ -90,7 +90,7 @@ class Screening:
         self._twins: dict[tuple[str | None, SparseBlock | None], OutcomeRecord] = {}
         self._best_us: float | None = None
         self._choose = self.strategy.start(self._space)
-        self._tried = {key: each.result for key, each in self._outcomes.items() if not _is_skipped(each)}
+        self._tried = {key: each.result for key, each in self._outcomes.items() if self._is_known(each)}
         self._pending: dict[str, Candidate] = {}  # given out and without an outcome yet
         self._compiling = 0
         self._compilers_are_idle = False
@@ -169,6 +169,10 @@ class Screening:
             self._compilers_are_idle = True
             self.when_compilers_idle()
 
+    def _is_known(self, record: OutcomeRecord) -> bool:
+        """Default and incumbent need a time that finals can use: a sweep that went before may not have known them."""
+        return not _is_skipped(record) and not (record.candidate in self._space.required and _gave_up(record))
+
     def _is_given(self, candidate: Candidate) -> bool:
         return candidate.key in self._tried or candidate.key in self._pending
 
@@ -217,12 +221,13 @@ class Screening:
             self._record(candidate, result)
 
     def _measure(self, candidate: Candidate, compiled: Compiled | None) -> None:
+        required = candidate in self._space.required
         twin = self._twins.get(_identity(candidate, compiled)) if compiled and compiled.binary else None
-        if twin is not None:
+        if twin is not None and not (required and _gave_up(twin)):
             result = twin.result.model_copy(update={"compiled": compiled})
             self._record(candidate, result, f"same binary as {self._space.labels[twin.candidate.key]}")
             return
-        best_us = None if candidate in self._space.required else self._best_us
+        best_us = None if required else self._best_us
         lane = self._idle.pop(0)
         measuring = lane.do(lambda measurer: measurer.measure(candidate, best_us))
         handle = partial(self._measured, lane, compiled, time.monotonic())
@@ -268,3 +273,7 @@ def _identity(candidate: Candidate, compiled: Compiled) -> tuple[str | None, Spa
 
 def _is_skipped(record: OutcomeRecord) -> bool:
     return record.result.outcome is Outcome.SKIPPED
+
+
+def _gave_up(record: OutcomeRecord) -> bool:
+    return record.result.timing is not None and record.result.timing.gave_up

@@ -11,7 +11,7 @@ from attnctl.gpu.lane import Lane, Lanes
 from attnctl.gpu.protocol import Result
 from attnctl.gpu.replay import ReplayMeasurer
 from attnctl.tune.interrupt import Interrupts
-from attnctl.tune.journal import Journal, read
+from attnctl.tune.journal import Journal, OutcomeRecord, read
 from attnctl.tune.screening import Recorder, Screening
 from attnctl.tune.strategies import Stop, get_strategy
 from attnctl_kernels.contract import Compiled, Outcome
@@ -155,15 +155,12 @@ def test_what_does_not_compile_is_an_outcome_and_is_not_measured(screening):
     assert all(candidate.config["block_kv"] != 128 for candidate, _ in it.lanes.lead.asked)
 
 
-def test_identical_binaries_over_the_same_blocks_are_measured_once(tmp_path, screening):
+def test_identical_binaries_over_the_same_blocks_are_measured_once(tmp_path, one_block, screening):
     it = screening(of=lambda candidate: compiled(f"q{candidate.config['block_q']}"))
     assert it.run()
     assert len(it.lanes.lead.asked) == 6, "their block lists differ, so that the same code does different work"
 
-    (tmp_path / "fixed").mkdir()
-    path = profile(tmp_path / "fixed")
-    path.write_text(path.read_text() + "sparse_block: [128, 128]\n")
-    (space,) = tuning(path).spaces()
+    path, space = one_block
     recorded = read(record(path, tmp_path / "fixed.jsonl", lambda candidate: ok(100.0 + candidate.config["block_q"])))
     measurer = Measuring([recorded])
     measurer.prepare(recorded.header.task)
@@ -183,6 +180,46 @@ def test_a_hang_of_one_binary_does_not_condemn_its_twin(screening):
     it = screening(result_of=lambda candidate: bad(Outcome.TIMEOUT), of=lambda candidate: compiled("same"))
     it.run()
     assert len(it.lanes.lead.asked) == 6
+
+
+def given_up(result):
+    return result.model_copy(update={"timing": result.timing.model_copy(update={"gave_up": True})})
+
+
+@pytest.fixture
+def one_block(tmp_path):
+    """The usual profile with one sparse block, so that equal code does equal work; and its space."""
+    (tmp_path / "fixed").mkdir()
+    path = profile(tmp_path / "fixed")
+    path.write_text(path.read_text() + "sparse_block: [128, 128]\n")
+    return path, tuning(path).spaces()[0]
+
+
+def test_a_twin_that_was_given_up_does_not_speak_for_default_and_incumbent(tmp_path, one_block):
+    """Compiled last, they find an outcome that says "clearly slower": finals could not compare with them."""
+    path, space = one_block
+
+    def result_of(candidate):
+        return ok(100.0) if candidate in space.required else given_up(ok(300.0))
+
+    recorded = read(record(path, tmp_path / "fixed.jsonl", result_of))
+    measurer = Measuring([recorded])
+    measurer.prepare(recorded.header.task)
+    recorder = Recorder(space, ENVIRONMENT, Journal.scratch(recorded.header), None, Told(), Interrupts())
+    it = started(measurer, Pool(lambda candidate: compiled("same")), recorder)
+    assert it.run()
+    assert {each.key for each in space.required} <= {candidate.key for candidate, _ in measurer.asked}
+    assert not any(outcomes(it)[each.key].result.timing.gave_up for each in space.required)
+
+
+def test_what_was_given_up_is_measured_in_full_once_it_is_the_incumbent(tmp_path, screening):
+    """A sweep was interrupted, and its profile's config is another by now: one of those that were tried."""
+    it = screening(of=None)
+    incumbent = it.recorder.space.incumbent
+    it.recorder.journal.append(OutcomeRecord(candidate=incumbent, result=given_up(ok(300.0))))
+    again = started(it.lanes.lead, None, it.recorder)
+    assert again.run()
+    assert not outcomes(again)[incumbent.key].result.timing.gave_up
 
 
 def test_a_guided_strategy_sees_outcomes_and_is_asked_a_little_ahead(screening):
