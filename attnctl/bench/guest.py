@@ -9,7 +9,6 @@ from attnctl.errors import Unavailable
 from attnctl.gpu.client import WorkerPlace
 from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import Contender, Cycle, Finals, FinalsReply, Hello, Prepare, PreparedReply
-from attnctl.tune.entry import running_versions
 from attnctl.tune.finals import AGAIN
 
 
@@ -42,7 +41,7 @@ class GuestRunner:
         task = self._guest.task.model_copy(update={"seed": seed})
         try:
             with self._place.worker(self._hello, self._settings.deadlines) as worker:
-                self._versions = running_versions(worker.start())
+                self._versions = worker.start().running_versions
                 worker.request(Prepare(task=task, cache=self._settings.cache), PreparedReply)
                 reply = worker.request(Finals(contenders=self._contenders, cycles=cycles), FinalsReply)
         except Unavailable as error:

@@ -13,7 +13,6 @@ from attnctl.profile.load import Loaded
 from attnctl.profile.lookup import Hit, Miss, case_for, lookup
 from attnctl.profile.problems import tasks
 from attnctl.profile.tuned import Latency
-from attnctl.tune.entry import running_versions
 from attnctl.tune.finals import AGAIN
 from attnctl_kernels.contract import Candidate, Case, Family, Task
 from attnctl_kernels.families import family_names, get_family
@@ -109,7 +108,7 @@ def _on_disk(loaded: Loaded, task: Task, case: Case, environment: Environment, t
         task,
         environment.device_name,
         root=tuned_root,
-        versions=running_versions(environment),
+        versions=environment.running_versions,
         num_sms=environment.num_sms,
     )
     if isinstance(found, Miss):

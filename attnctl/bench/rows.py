@@ -14,7 +14,6 @@ from attnctl.bench.settings import Settings
 from attnctl.gpu.protocol import Cycle, Environment
 from attnctl.profile.candidate import case_of
 from attnctl.tune.decide import MAX_DROPPED, compare, good_cycles
-from attnctl.tune.entry import running_versions
 from attnctl_kernels.families import get_family
 
 
@@ -109,7 +108,7 @@ def _not_run(plan: Plan) -> Iterator[Row]:
 
 def _other_versions(measured: Measured) -> Iterator[str]:
     """What a guest with packages of its own has differently."""
-    here = running_versions(measured.environment)
+    here = measured.environment.running_versions
     for visit in measured.guests:
         if measured.plan.guests[visit.name].python is None:
             continue

@@ -101,6 +101,12 @@ class Environment(Frozen):
         index = self.device.partition(":")[2]
         return self.uuid or (f"{self.device_name}-{index}" if index else self.device_name)
 
+    @property
+    def running_versions(self) -> dict[str, str]:
+        """What a result depends on: packages, compiler, kernel sources and driver."""
+        driver = {"driver": self.driver} if self.driver else {}
+        return {**self.versions, **driver}
+
 
 class Prepared(Frozen):
     """Facts about the task that go with every result."""

@@ -7,7 +7,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from attnctl.gpu.protocol import Environment
 from attnctl.profile.tuned import Against, Entry, Fingerprints, Latency
 from attnctl.rules.registry import general_rules
 from attnctl.tune.decide import Comparison
@@ -45,15 +44,9 @@ def entry_of(result: TaskResult, key: str) -> Entry:
         against_incumbent=_against(result.against_baseline),
         error={name: float(f"{value:.3g}") for name, value in check.error.items()} if check else {},
         num_sms=result.environment.num_sms,
-        versions=running_versions(result.environment),
+        versions=result.environment.running_versions,
         fingerprints=Fingerprints(problem=key, rules=rules_fingerprint(task.family)),
     )
-
-
-def running_versions(environment: Environment) -> dict[str, str]:
-    """What a result depends on: packages, compiler, kernel sources and driver."""
-    driver = {"driver": environment.driver} if environment.driver else {}
-    return {**environment.versions, **driver}
 
 
 @cache

@@ -69,8 +69,7 @@ class Header(Frozen):
         return f"{device.device_name} ({device.uuid or device.device}, {device.num_sms or 'any number of'} SMs)"
 
     def _versions(self) -> dict[str, str]:
-        driver = {"driver": self.environment.driver} if self.environment.driver else {}
-        return {"attnctl": self.attnctl, **self.environment.versions, **driver}
+        return {"attnctl": self.attnctl, **self.environment.running_versions}
 
 
 class PreparedRecord(Frozen):

@@ -56,7 +56,7 @@ class Quarantine:
             outcome=result.outcome,
             reason=result.reason,
             device_name=environment.device_name,
-            versions=environment.versions,
+            versions=environment.running_versions,
         )
         with locked(self.path):
             entries = {**self._read(), _key(task, candidate, environment): entry}
@@ -79,4 +79,5 @@ class Quarantine:
 
 
 def _key(task: Task, candidate: Candidate, environment: Environment) -> str:
-    return fingerprint([task.fingerprint, candidate.key, environment.device_name, environment.versions])[:16]
+    versions = environment.running_versions
+    return fingerprint([task.fingerprint, candidate.key, environment.device_name, versions])[:16]

@@ -26,7 +26,7 @@ from attnctl.profile.problems import tasks
 from attnctl.state import state_dir
 from attnctl.tune.budget import Budget, parse_budget
 from attnctl.tune.device import ALL, CPU, check_device, devices_of
-from attnctl.tune.entry import rules_fingerprint, running_versions
+from attnctl.tune.entry import rules_fingerprint
 from attnctl.tune.finals import PROCESSES
 from attnctl.tune.interrupt import Interrupts
 from attnctl.tune.journal import Header, Journal, read
@@ -227,7 +227,7 @@ class Tuning:
             task,
             environment.device_name,
             root=self.options.out,
-            versions=running_versions(environment),
+            versions=environment.running_versions,
             num_sms=environment.num_sms,
         )
         if isinstance(found, Stale):

@@ -16,7 +16,7 @@ from attnctl.profile.lookup import Hit, Miss, Stale, lookup
 from attnctl.profile.tuned import entry_key, store, tuned_path
 from attnctl.tune.budget import Share
 from attnctl.tune.decide import Decision
-from attnctl.tune.entry import entry_of, running_versions
+from attnctl.tune.entry import entry_of
 from attnctl.tune.finals import PROCESSES, Finals, NothingWorks, duration_s, finalists, ranked
 from attnctl.tune.interrupt import Interrupted, Interrupts
 from attnctl.tune.journal import DoneRecord, Journal, PreparedRecord, Recorded
@@ -207,6 +207,6 @@ def _find(result: TaskResult, loaded: Loaded, root: Path | None) -> Hit | Miss |
         result.task,
         environment.device_name,
         root=root,
-        versions=running_versions(environment),
+        versions=environment.running_versions,
         num_sms=environment.num_sms,
     )

@@ -41,8 +41,13 @@ def test_another_run_finds_what_was_put_there(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"versions": {"kernel": "2"}}, {"versions": {"kernel": "1", "torch": "2.12"}}, {"device_name": "nvidia_h100"}],
-    ids=["another version", "another package", "another device"],
+    [
+        {"versions": {"kernel": "2"}},
+        {"versions": {"kernel": "1", "torch": "2.12"}},
+        {"driver": "580.2"},
+        {"device_name": "nvidia_h100"},
+    ],
+    ids=["another version", "another package", "another driver", "another device"],
 )
 def test_what_hung_with_other_versions_or_elsewhere_is_tried_again(tmp_path, change):
     (task,) = tasks(load(profile(tmp_path)).profile)
