@@ -23,6 +23,7 @@ class WorkerLost(Exception):
         tail: str = "",
         subject: str | None = None,
         begun: bool = True,
+        result: Result | None = None,
     ) -> None:
         super().__init__(f"{reason} in {phase}")
         self.phase = phase
@@ -31,6 +32,7 @@ class WorkerLost(Exception):
         self.out_of_memory = out_of_memory
         self.tail = tail  # the end of what the worker printed during this request
         self.subject = subject  # finals: the contender at fault, where that is known
+        self.result = result  # where the worker lived to tell it
         self.begun = begun  # False: it ended before it had said anything about the request, which is not to blame
 
     @property
@@ -40,6 +42,8 @@ class WorkerLost(Exception):
 
     def as_result(self) -> Result:
         """What it means for the candidate that the worker was busy with."""
+        if self.result is not None:
+            return self.result
         if self.timed_out:
             outcome = Outcome.TIMEOUT
         elif self.out_of_memory:

@@ -142,6 +142,7 @@ class Measurer(Closing):
         """Run ``cycles`` in a fresh process, each time on inputs of a new seed.
 
         A contender that crashes or hangs the process is put under ``failed``, and the others start again without it.
+        Where the cycles end and nothing tells which of them it was, each is run beside the first, alone.
 
         Raises:
             Unavailable: the process was lost twice with no single contender to blame.
@@ -152,25 +153,22 @@ class Measurer(Closing):
         prepare = self._fresh_seed(self._finals_held)
         failed: dict[str, Result] = {}
         unexplained = False
-        while True:
-            rest = tuple(each for each in contenders if each.name not in failed)
-            if not rest:
-                return FinalsReply(cycles=(), failed=failed)
-            try:
-                with self._finals_worker(prepare) as worker:
-                    reply = worker.request(Finals(contenders=rest, cycles=cycles), FinalsReply, self.on_phase)
-            except WorkerLost as lost:
-                if lost.subject is not None and (unexplained or lost.blamed):
-                    failed[lost.subject] = lost.as_result()
-                elif unexplained or self._interrupted:
-                    raise lost.as_unavailable() from None
-                else:
-                    unexplained = True
-                continue
-            culprits = {name for name, result in reply.failed.items() if result.poisoned}
-            failed |= reply.failed
-            if not culprits:
-                return reply.model_copy(update={"failed": failed})
+        while rest := tuple(each for each in contenders if each.name not in failed):
+            reply = self._run_finals(prepare, rest, cycles)
+            if isinstance(reply, FinalsReply):
+                failed |= reply.failed
+                if not any(each.poisoned for each in reply.failed.values()):
+                    return reply.model_copy(update={"failed": failed})
+            elif reply.subject is not None and (unexplained or reply.blamed):
+                failed[reply.subject] = reply.as_result()
+            else:
+                in_cycles = reply.phase == "finals" and (unexplained or reply.blamed) and not self._interrupted
+                culprits = self._culprits(prepare, rest, cycles) if in_cycles else {}
+                if self._interrupted or (unexplained and not culprits):
+                    raise reply.as_unavailable()
+                failed |= culprits
+                unexplained = True
+        return FinalsReply(cycles=(), failed=failed)
 
     def prepare_finals(self, count: int) -> None:
         """Get ``count`` processes for finals ready, all at once: the device is in use meanwhile.
@@ -243,6 +241,28 @@ class Measurer(Closing):
         worker, _ = self._started()
         worker.request(prepare, PreparedReply)
         return worker
+
+    def _run_finals(self, prepare: Prepare, contenders: Sequence[Contender], cycles: int) -> FinalsReply | WorkerLost:
+        request = Finals(contenders=tuple(contenders), cycles=cycles)
+        try:
+            with self._finals_worker(prepare) as worker:
+                reply = worker.request(request, FinalsReply, self.on_phase)
+        except WorkerLost as lost:
+            return lost
+        return WorkerLost("finals", reply.broken.reason, result=reply.broken) if reply.broken else reply
+
+    def _culprits(self, prepare: Prepare, contenders: Sequence[Contender], cycles: int) -> dict[str, Result]:
+        """Who ends the cycles beside the first contender; that one itself if it does so without any other."""
+        first = [each for each in contenders if each.candidate == contenders[0].candidate]
+        if isinstance(lost := self._run_finals(prepare, first, cycles), WorkerLost):
+            return {each.name: lost.as_result() for each in first}
+        found = {}
+        for other in contenders:
+            if other not in first:
+                lost = self._run_finals(prepare, (first[0], other), cycles)
+                if isinstance(lost, WorkerLost) and not self._interrupted:
+                    found[other.name] = lost.as_result()
+        return found
 
     def _ready_worker(self, prepare: Prepare) -> tuple[Worker, Prepared]:
         """The worker, prepared; a lost one is replaced once."""

@@ -184,6 +184,7 @@ class FinalsReply(Frozen):
     reply: Literal["finals"] = "finals"
     cycles: tuple[Cycle, ...]
     failed: dict[str, Result] = {}  # contenders that failed here, by name
+    broken: Result | None = None  # what ended the cycles, where nothing tells which contender it was
     span: Span | None = None  # set by the worker that answered
 
 

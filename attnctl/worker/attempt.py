@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ from attnctl.gpu.probe_problems import dense_task
 from attnctl.gpu.protocol import Measure, PhaseName, Result
 from attnctl.worker import failures
 from attnctl.worker.check import Checker
+from attnctl.worker.compare import WrongResult
 from attnctl.worker.graphs import CALLS, Timed, is_short
 from attnctl.worker.probes import Probes
 from attnctl.worker.setup import Setup
@@ -65,18 +66,36 @@ class Attempt:
             failures.collect(self.setup.device)
         return timed
 
+    def still_right(self, timed: Mapping[str, Timed]) -> dict[str, Result]:
+        """After the cycles, in which contenders ran beside each other: those whose latest outputs are wrong.
+
+        Raises:
+            WrongResult: one of them has written into memory that it was not given.
+        """
+        if not self.setup.is_intact() or self.setup.main.changed(self.setup.live):
+            raise WrongResult(_SCRIBBLED)
+        found = {}
+        for name, each in timed.items():
+            try:
+                for call in each.held:
+                    Checker(self.setup, call).check_latest_run()
+            except WrongResult as error:
+                reason = f"beside the other contenders: {error}"
+                found[name] = Result(outcome=Outcome.WRONG_RESULT, reason=reason)
+        return found
+
     def _timed(self, candidate: Candidate, call: Call, checker: Checker) -> Timed:
         """The call itself, or a graph of calls where the task is short and the family's kernels can be recorded."""
         setup = self.setup
         if not (getattr(self.launcher, "captures", False) and is_short(setup.task)):
-            return Timed(call.run)
+            return Timed(call.run, held=(call,))
         copies = [self.launcher.bind(setup.task, candidate, setup.exported(each)) for each in setup.copies]
         for each in copies:  # what a first run loads cannot be recorded
             each.run()
         setup.device.synchronize()
         replay = setup.device.capture([each.run for each in (call, *copies)])
         if replay is None:
-            return Timed(call.run)
+            return Timed(call.run, held=(call,))
         for each in copies:
             each.poison()
         replay()

@@ -50,7 +50,7 @@ class Checker:
     def check(self, sparse_block: SparseBlock | None, *, finalist: bool = False, winner: bool = False) -> Check:
         """After :meth:`first_run`: everything in the order above; leaves the main trial's inputs in place."""
         setup = self._setup
-        found = self.check_first_run()
+        found = self.check_latest_run()
         self._first = {name: each.clone() for name, each in self._outputs().items()}
         runs = self._require_steady(_REPEATS_WINNER if winner else _REPEATS_FINALIST if finalist else _REPEATS)
         self.check_on(setup.negative)
@@ -65,8 +65,8 @@ class Checker:
             notes=tuple(notes),
         )
 
-    def check_first_run(self) -> dict[str, Deviation]:
-        """After :meth:`first_run`: every element written, inputs untouched, equal to the reference."""
+    def check_latest_run(self) -> dict[str, Deviation]:
+        """On the main trial's inputs: every element written, inputs untouched, equal to the reference."""
         self._require_untouched_inputs(self._setup.main)
         return self._require_equal(self._outputs(), self._setup.main)
 

@@ -26,7 +26,7 @@ class Timed:
 
     run: Run
     calls: int = 0
-    held: tuple[Call, ...] = ()  # whose tensors a graph goes on using
+    held: tuple[Call, ...] = ()  # that a run makes: their outputs can be looked at, and a graph goes on using them
 
 
 def is_short(task: Task) -> bool:

@@ -49,7 +49,7 @@ class Probes:
             return f"probe {probe.name} not run: {refusal}"
         try:
             checker.first_run()
-            checker.check_first_run()
+            checker.check_latest_run()
             checker.check_on(setup.negative)
             checker.check_blindness(sparse_block)
         except WrongResult as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Mapping
 
 from attnctl.gpu.protocol import (
     Compile,
     CompileReply,
+    Cycle,
     Failed,
     Finals,
     FinalsReply,
@@ -106,14 +108,21 @@ class Session:
             failed[contender.name] = qualified
             if qualified.poisoned:
                 return FinalsReply(cycles=(), failed=failed)
-        cycles = []
-        setup = self._attempt.setup
+        try:
+            cycles = self._cycles(timed, request.cycles if timed else 0)
+            failed |= self._attempt.still_right(timed)
+        except Exception as error:  # noqa: BLE001 - some contender's, and launches are queued: nothing says whose
+            return FinalsReply(cycles=(), failed=failed, broken=failures.as_result(error, "finals", self._device))
+        return FinalsReply(cycles=cycles, failed=failed)
+
+    def _cycles(self, timed: Mapping[str, Timed], count: int) -> tuple[Cycle, ...]:
         self._device.preheat(_PREHEAT_S)
-        for cycle in range(request.cycles if timed else 0):
+        cycles = []
+        for cycle in range(count):
             self._announce("finals")
             order = order_of_cycle(len(timed), cycle)
-            cycles.append(run_cycle(self._device, timed, order, setup.cache, self._nvml))
-        return FinalsReply(cycles=tuple(cycles), failed=failed)
+            cycles.append(run_cycle(self._device, timed, order, self._attempt.setup.cache, self._nvml))
+        return tuple(cycles)
 
     def compile(self, request: Compile) -> CompileReply:
         """Compile without a device. Without a result there was nothing to compile: that is fine too."""

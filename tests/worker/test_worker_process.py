@@ -158,6 +158,35 @@ def test_deadline_while_starting(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("fault", "outcome", "reason"),
+    [
+        ("raises_beside", Outcome.LAUNCH_ERROR, "an illegal memory access was encountered"),
+        ("aborts_beside", Outcome.WORKER_DIED, "killed by SIGABRT"),
+        ("wrong_beside", Outcome.WRONG_RESULT, "beside the other contenders: out: RMS error"),
+        ("scribbles_beside", Outcome.WRONG_RESULT, "writes into memory that it was not given"),
+    ],
+)
+def test_what_goes_wrong_only_beside_others_costs_one_contender(measurer, fault, outcome, reason):
+    """It has passed every check by itself, and its launches are queued between those of others."""
+    measurer.prepare(SMALL)
+    assert measurer.measure(candidate(fault)).outcome is Outcome.OK
+    named = {"incumbent": candidate(), "good": candidate(delay_us=1), "bad": candidate(fault), "again": candidate()}
+    reply = measurer.finals([Contender(name=name, candidate=each) for name, each in named.items()], 4)
+    assert {name: each.outcome for name, each in reply.failed.items()} == {"bad": outcome}
+    assert reason in reply.failed["bad"].reason
+    assert len(reply.cycles) == 4
+    assert all({"incumbent", "good", "again"} <= set(cycle.samples_us) for cycle in reply.cycles)
+
+
+def test_an_incumbent_that_goes_wrong_beside_itself_is_the_one_to_blame(measurer):
+    measurer.prepare(SMALL)
+    named = {"incumbent": candidate("aborts_beside"), "good": candidate(), "again": candidate("aborts_beside")}
+    reply = measurer.finals([Contender(name=name, candidate=each) for name, each in named.items()], 4)
+    assert set(reply.failed) == {"incumbent", "again"}
+    assert [set(cycle.samples_us) for cycle in reply.cycles] == [{"good"}] * 4
+
+
+@pytest.mark.parametrize(
     ("hello", "error", "message"),
     [
         (Hello(family="nobody", arch=None, device="cpu"), Unavailable, "there is no kernel family nobody"),

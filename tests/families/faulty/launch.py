@@ -30,6 +30,7 @@ _LEAK_BYTES = 10_000_000
 _FLAKY_EVERY = 20
 _TAIL_TILE = 64
 
+_latest: list[Call] = []  # that was launched in this process, as what kernels leave behind in memory they share
 leaked: list[weakref.ref[Tensor]] = []  # what "leaks" has allocated in this process
 
 
@@ -46,6 +47,8 @@ class Call:
         self.seen = torch.from_numpy(classes[0] != masks.EMPTY).to(inputs.q.device)
 
     def run(self) -> None:
+        self.beside_others = self.runs > 0 and _latest[-1] is not self
+        _latest[:] = [self]
         self.runs += 1
         if self.delay_s:
             time.sleep(self.delay_s)
@@ -171,6 +174,30 @@ def launch_refused(call: Call) -> None:
     raise OutOfResources("232449 bytes of shared memory, 232448 are available")
 
 
+def raises_beside(call: Call) -> None:
+    right(call)
+    if call.beside_others:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def aborts_beside(call: Call) -> None:
+    right(call)
+    if call.beside_others:
+        os.abort()
+
+
+def wrong_beside(call: Call) -> None:
+    right(call)
+    if call.beside_others:
+        wrong_row(call)
+
+
+def scribbles_beside(call: Call) -> None:
+    right(call)
+    if call.beside_others:
+        call.inputs.v[0, 0, 0, 0] += 1.0
+
+
 def writes_first_half(call: Call) -> None:
     call.write(call.results(), slice(None, call.problem.seqlen_q // 2))
 
@@ -248,6 +275,10 @@ FAULTS: dict[str, Callable[[Call], None]] = {
         oom,
         memory_error,
         launch_refused,
+        raises_beside,
+        aborts_beside,
+        wrong_beside,
+        scribbles_beside,
         writes_first_half,
         writes_second_half,
         accumulates,

@@ -30,6 +30,10 @@ Fault = Literal[
     "oom",  # takes memory until somebody stops it, 2 GiB at most
     "memory_error",  # asks for more than there is
     "launch_refused",  # the launcher's own OutOfResources
+    "raises_beside",  # a CUDA error once another call has run between two of its own
+    "aborts_beside",  # SIGABRT, likewise
+    "wrong_beside",  # one row is wrong, likewise
+    "scribbles_beside",  # into an input that all share, likewise
     "writes_first_half",
     "writes_second_half",
     "accumulates",  # adds into its output
