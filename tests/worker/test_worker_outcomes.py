@@ -197,7 +197,7 @@ def _resident_bytes(pid):
 
 
 def test_a_kernel_that_gains_nothing_from_sparsity_is_flagged(on):
-    """B08: a quarter of the pairs is visible, and it takes as long as all of them. It is right, so that it may win."""
+    """B08: a quarter of the pairs is visible, and it takes longer than all of them. It is right, so that it may win."""
     measurer = on("sparse")
     flagged = measurer.measure(candidate("slow_sparse"), probes=True)
     assert flagged.outcome is Outcome.OK

@@ -132,7 +132,7 @@ def device_hang(call: Call) -> None:
 
 
 def slow_sparse(call: Call) -> None:
-    time.sleep(0.02)
+    time.sleep(0.01 if call.problem.mask.pattern == "dense" else 0.05)
     right(call)
 
 

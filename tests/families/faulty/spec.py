@@ -23,7 +23,7 @@ Fault = Literal[
     "abort",  # SIGABRT
     "scribbles",  # into tensors that it was not given
     "device_hang",  # a kernel that does not end
-    "slow_sparse",  # as slow as if there were no mask
+    "slow_sparse",  # slower than without a mask
     "slow_dense",  # slow without a mask only
     "orphan",  # exits, and a child of it holds the pipes open
     "hang",  # and is deaf to SIGTERM, and so is a child of it
