@@ -2,8 +2,6 @@
 
 from jax.experimental.mosaic.gpu import core as mosaic
 
-from attnctl_kernels.pallas_mgpu import launch
-
 
 class Lowered:
     """Lowers calls of ``launcher`` and keeps what shared memory their kernels ask for."""
@@ -21,6 +19,4 @@ class Lowered:
     def lower(self, task, candidate):
         """Raises what lowering raises."""
         self.smem_bytes.clear()
-        shapes = launch._shapes(task.problem)
-        inputs, outputs = (tuple(shapes[name] for name in names) for names in launch._NAMES[task.pass_name])
-        self.launcher.lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",))
+        self.launcher.lower(task, candidate)

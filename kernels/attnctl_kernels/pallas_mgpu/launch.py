@@ -12,9 +12,11 @@ import hashlib
 import inspect
 import math
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
 from importlib import metadata, util
 from typing import Any
 
@@ -27,6 +29,7 @@ from attnctl_kernels.contract import (
     OutOfResources,
     Problem,
     Task,
+    fingerprint,
 )
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch's tensors need memory, too
@@ -37,6 +40,11 @@ import jax
 import jax.numpy as jnp
 import torch
 from jax.experimental.pallas.ops.gpu import attention_mgpu
+from jax.export import Exported
+
+from attnctl_kernels.pallas_mgpu import exported
+
+exported.keep_compiled_programs()
 
 ARCH = "sm_90"
 LOG2_E = math.log2(math.e)
@@ -125,49 +133,50 @@ class PallasLauncher:
         return _program(task, candidate)
 
     def compile(self, task: Task, candidate: Candidate) -> Compiled:
-        """Lower to Mosaic GPU's own code, where nearly all that can go wrong does. JAX keeps no kernels on disk."""
+        """Lower to Mosaic GPU's own code, where nearly all that can go wrong does, and leave that on disk."""
         begun = time.perf_counter()
-        shapes = _shapes(task.problem)
-        inputs, outputs = (tuple(shapes[name] for name in names) for names in _NAMES[task.pass_name])
-        lowered = self.lower(task, candidate, inputs, outputs, lowering_platforms=("cuda",))
+        program, cached = self._lowered(task, candidate)
         return Compiled(
             seconds=time.perf_counter() - begun,
-            binary=hashlib.sha256(lowered.as_text().encode()).hexdigest(),
+            binary=hashlib.sha256(exported.code(program).encode()).hexdigest(),
+            cached=cached,
         )
 
     def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> PallasCall:
         input_names, output_names = _NAMES[task.pass_name]
-        arrays = tuple(getattr(inputs, name) for name in input_names)
-        shapes = _shapes(task.problem)
-        lowered = self.lower(task, candidate, arrays, tuple(shapes[name] for name in output_names))
-        try:
-            program = lowered.compile()
-        except Exception as error:
-            raise CompileError(_first_line(error)) from error
+        arrays, shapes = tuple(getattr(inputs, name) for name in input_names), _shapes(task.problem)
+        lowered, _ = self._lowered(task, candidate)
+        program = jax.jit(lowered.call, donate_argnums=1, keep_unused=True)
+        with _failures():
+            compiled = program.lower(arrays, tuple(shapes[name] for name in output_names)).compile()
         device = arrays[0].device
         outputs = {name: jnp.empty_like(shapes[name], device=device) for name in output_names}
-        return PallasCall(program, arrays, outputs, self.lse_unit)
+        return PallasCall(compiled, arrays, outputs, self.lse_unit)
 
-    def lower(
-        self,
-        task: Task,
-        candidate: Candidate,
-        inputs: tuple[Any, ...],
-        outputs: tuple[jax.ShapeDtypeStruct, ...],
-        **how: Any,
-    ) -> Any:
-        """The program of a candidate for inputs of these shapes.
+    def lower(self, task: Task, candidate: Candidate) -> Exported:
+        """A candidate's program, lowered now.
 
         Raises:
             CompileError: tracing or lowering failed.
             OutOfResources: a kernel needs more shared memory than there is.
         """
-        program = jax.jit(self.program(task, candidate), donate_argnums=1, keep_unused=True)
-        try:
-            return program.trace(inputs, outputs).lower(**how)
-        except Exception as error:
-            kind = OutOfResources if _TOO_LARGE in str(error) else CompileError
-            raise kind(_first_line(error)) from error
+        program, shapes = self.program(task, candidate), _shapes(task.problem)
+        with _failures():
+            return exported.lowered(program, *(tuple(map(shapes.get, names)) for names in _NAMES[task.pass_name]))
+
+    def _lowered(self, task: Task, candidate: Candidate) -> tuple[Exported, bool]:
+        """From disk, or else lowered now and kept there; and whether it was there."""
+        key = fingerprint([task.fingerprint, candidate.key, self._made_of])
+        found = exported.read(key)
+        program = found or self.lower(task, candidate)
+        if not found:
+            exported.write(key, program)
+        return program, bool(found)
+
+    @cached_property
+    def _made_of(self) -> list[Any]:
+        """What else a program depends on: JAX, the kernels, and the launchers around them."""
+        return [self.versions(), *(inspect.getsource(sys.modules[each.__module__]) for each in type(self).mro()[:-1])]
 
 
 def _program(task: Task, candidate: Candidate) -> Program:
@@ -226,6 +235,16 @@ class TargetVersions:
     @staticmethod
     def cuda_runtime_get_version() -> int:
         return 13000
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Whatever JAX raises is the candidate's outcome."""
+    try:
+        yield
+    except Exception as error:
+        kind = OutOfResources if _TOO_LARGE in str(error) else CompileError
+        raise kind(_first_line(error)) from error
 
 
 def _first_line(error: BaseException) -> str:
