@@ -61,11 +61,11 @@ def make_arrays(seed, shape, heads, heads_kv, dtype="bfloat16"):
 
 def visible(bound, seqlen):
     """``(batch_size, seqlen, seqlen)``: which keys each query sees."""
-    token = np.arange(seqlen)
-    hist_lo, hist_hi, cand_lo, cand_hi = (np.asarray(bound)[:, [i]] for i in range(4))
+    token = jnp.arange(seqlen)
+    hist_lo, hist_hi, cand_lo, cand_hi = (jnp.asarray(bound)[:, [i]] for i in range(4))
     history = (token >= hist_lo) & (token < hist_hi)
     candidate = (token >= cand_lo) & (token < cand_hi)
-    itself = np.eye(seqlen, dtype=bool)
+    itself = jnp.eye(seqlen, dtype=bool)
     return ((history | candidate)[:, :, None] & history[:, None]) | (candidate[:, :, None] & itself)
 
 
@@ -102,7 +102,7 @@ def gradients(function, q, k, v, dout, *, z_loss_weight=0.0):
 
 def require_close(got, want, bound):
     """Within the rounding of 16-bit elements; nothing at all, where a token is padding."""
-    seen = visible(bound, want["lse"].shape[2])
+    seen = np.asarray(visible(bound, want["lse"].shape[2]))
     padding = ~seen.any(-1)
     for name in ("out", "dq", "dk", "dv"):
         if name not in got:
