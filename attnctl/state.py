@@ -9,6 +9,7 @@ from pathlib import Path
 from attnctl.files import cannot_write, make_folder
 
 STATE_DIR_VARIABLE = "ATTNCTL_STATE_DIR"
+CACHE_FOLDER_VARIABLE = "ATTNCTL_CACHE_DIR"  # where families keep what they compile; else in the state folder
 
 
 def state_dir() -> Path:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from attnctl.errors import AttnctlError, MissingExtra
-from attnctl.gpu.client import CACHE_FOLDER_VARIABLE
 from attnctl.gpu.compile_pool import CompilePool
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import Hello
+from attnctl.state import CACHE_FOLDER_VARIABLE
 from attnctl_kernels.contract import Candidate, Task
 
 

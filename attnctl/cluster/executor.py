@@ -17,12 +17,12 @@ from attnctl.cluster.measurer import RayMeasurer
 from attnctl.cluster.nodes import Slot
 from attnctl.cluster.pool import RayPool
 from attnctl.errors import AttnctlError, Unavailable
-from attnctl.gpu.client import CACHE_FOLDER_VARIABLE
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lane import Lane, Lanes
 from attnctl.gpu.names import device_slug
 from attnctl.gpu.protocol import Hello
 from attnctl.profile.model import Profile
+from attnctl.state import CACHE_FOLDER_VARIABLE
 
 Say = Callable[[str], None]
 

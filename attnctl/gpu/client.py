@@ -38,12 +38,11 @@ from attnctl.gpu.protocol import (
     Request,
 )
 from attnctl.gpu.template import Template, can_fork
+from attnctl.state import CACHE_FOLDER_VARIABLE
 from attnctl_kernels.contract import TARGET_VARIABLE, Frozen
 
 OnPhase = Callable[[Phase], None]
 _R = TypeVar("_R", bound=Frozen)
-
-CACHE_FOLDER_VARIABLE = "ATTNCTL_CACHE_DIR"  # where families keep what they compile
 
 # Threads that spin at a barrier take the core from the one they wait for as soon as anything else runs on the machine:
 # a kernel of 20 ms then takes seconds.

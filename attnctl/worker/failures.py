@@ -8,12 +8,17 @@ from __future__ import annotations
 import gc
 import traceback
 
+from attnctl.errors import Unavailable
 from attnctl.gpu.protocol import PhaseName, Result
+from attnctl.state import CACHE_FOLDER_VARIABLE
 from attnctl.worker.compare import WrongResult
 from attnctl.worker.devices import Device
 from attnctl_kernels.contract import CompileError, Outcome, OutOfResources
 
 _DETAIL_CHARS = 4000
+# As the system words it: compilers pass it on as text.
+_OF_THE_MACHINE = ("no space left on device", "disk quota exceeded", "read-only file system", "permission denied")
+_HINT = f"kernels are compiled into {CACHE_FOLDER_VARIABLE}: make room, or name a folder there that can be written"
 _OUT_OF_RESOURCES = (
     "out of memory",
     "can't allocate memory",
@@ -25,11 +30,27 @@ _OUT_OF_RESOURCES = (
 )
 
 
+def require_candidates_own(error: BaseException) -> None:
+    """Find no candidate guilty of what the disk has done: the sweep ends, and goes on when that is mended.
+
+    Raises:
+        Unavailable: the disk is full, or cannot be written.
+    """
+    if isinstance(error, Unavailable):
+        raise error
+    if any(words in str(error).lower() for words in _OF_THE_MACHINE):
+        raise Unavailable(_reason(error), _HINT) from error
+
+
 def as_result(error: BaseException, phase: PhaseName, device: Device | None) -> Result:
     """What ``error`` in ``phase`` means; asks the device whether it still works.
 
     An error of the driver that later calls survive may have left memory behind that is not what it was.
+
+    Raises:
+        Unavailable: it means nothing for the candidate.
     """
+    require_candidates_own(error)
     outcome = _outcome(error, phase)
     poisoned = device is not None and (not device.healthy() or (outcome is Outcome.LAUNCH_ERROR and _of_driver(error)))
     return Result(outcome=outcome, reason=_reason(error), detail=_detail(error), poisoned=poisoned)

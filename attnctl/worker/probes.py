@@ -6,6 +6,7 @@ They use the candidate's own config, so a compiled family has to compile it once
 from __future__ import annotations
 
 from attnctl.gpu.probe_problems import DEFAULT_TILE, Probe, full_probe, lists_probe, refused, tail_probe
+from attnctl.worker import failures
 from attnctl.worker.check import Checker
 from attnctl.worker.compare import WrongResult
 from attnctl.worker.devices import Device
@@ -44,6 +45,7 @@ class Probes:
             try:
                 checker = Checker(setup, setup.bind(self._launcher, candidate))
             except Exception as error:  # noqa: BLE001 - the config is for the task; what no rule knows is no fault here
+                failures.require_candidates_own(error)
                 refusal = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         if refusal:
             return f"probe {probe.name} not run: {refusal}"

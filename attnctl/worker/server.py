@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from attnctl import extras
+from attnctl.errors import Unavailable
 from attnctl.gpu.protocol import (
     Bye,
     CompileReply,
@@ -71,6 +72,9 @@ class Server:
             traceback.print_exc()  # to the log
             where = traceback.extract_tb(error.__traceback__)[-1]
             return Failed(reason=f"{where.filename}:{where.lineno}: there is no module {name}")
+        except Unavailable as error:
+            traceback.print_exc()  # to the log
+            return Failed(reason=error.message, hint=error.hint)
         except Exception as error:  # noqa: BLE001 - not a candidate's fault: those are results
             traceback.print_exc()  # to the log
             return Failed(reason=f"{type(error).__name__}: {error}")

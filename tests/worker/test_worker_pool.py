@@ -49,6 +49,13 @@ def test_a_compiler_that_eats_memory_costs_one_candidate_and_not_the_machine(poo
     assert after.result().outcome is Outcome.OK
 
 
+def test_a_full_disk_is_said_and_costs_no_candidate(pool):
+    with pytest.raises(Unavailable, match="No space left on device") as caught:
+        pool.submit(task(), candidate("compile_disk_full")).result()
+    assert "ATTNCTL_CACHE_DIR" in caught.value.hint
+    assert pool.submit(task(), candidate()).result().outcome is Outcome.OK
+
+
 def test_worker_that_somebody_else_killed_is_replaced(pool):
     hanging = pool.submit(task(), candidate("compile_hang"))
     while (compiler := next(iter(pool._running.values()), None)) is None or not compiler.worker.started:

@@ -210,6 +210,18 @@ def test_task_that_cannot_be_prepared(measurer):
     assert measurer.measure(candidate()).outcome is Outcome.OK
 
 
+def test_a_full_disk_is_no_fault_of_a_candidate(measurer):
+    """It would be a compile_error for good, and the next candidate too: the sweep ends, and can be resumed."""
+    measurer.prepare(SMALL)
+    with pytest.raises(Unavailable, match=r"^OSError: .*No space left on device") as caught:
+        measurer.measure(candidate("bind_disk_full"))
+    assert "ATTNCTL_CACHE_DIR" in caught.value.hint
+    contenders = [Contender(name=fault, candidate=candidate(fault)) for fault in ("none", "bind_disk_full")]
+    with pytest.raises(Unavailable, match="No space left on device"):
+        measurer.finals(contenders, 2)
+    assert measurer.measure(candidate()).outcome is Outcome.OK
+
+
 def test_finals_in_a_fresh_process(measurer):
     """Those that fail there are named; the others go on, with the incumbent twice."""
     measurer.prepare(SMALL)

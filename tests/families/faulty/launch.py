@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -315,12 +316,16 @@ class FaultyLauncher:
                 os.abort()
             case "compile_hang":
                 time.sleep(600)
+            case "compile_disk_full":
+                Path("/dev/full").write_text("cubin")
             case "compile_oom":
                 subprocess.run([sys.executable, "-c", _EATS_MEMORY], check=True)
                 raise MemoryError(f"nobody stopped this at {_OOM_BYTES} bytes")
         return Compiled(seconds=0.0, binary=candidate.key)
 
     def bind(self, task: Task, candidate: Candidate, inputs: Inputs) -> Call:
+        if candidate.config["fault"] == "bind_disk_full":
+            Path("/dev/full").write_text("cubin")
         if candidate.config["fault"] == "bind_error":
             raise ValueError("tile 7 does not divide 128\nsecond line")
         call = Call(task.problem, inputs, candidate.config)

@@ -49,6 +49,8 @@ Fault = Literal[
     "compile_error",
     "compile_abort",
     "compile_hang",
+    "compile_disk_full",  # its cache takes no more, in the compile worker
+    "bind_disk_full",  # or where it is measured
     "compile_oom",  # a compiler that the worker has started takes memory until somebody stops it, 2 GiB at most
 ]
 FAULTS: tuple[str, ...] = get_args(Fault)
