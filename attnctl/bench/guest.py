@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from attnctl.bench.measured import Visit
 from attnctl.bench.plan import Guest
 from attnctl.bench.settings import Settings
@@ -9,6 +11,7 @@ from attnctl.errors import Unavailable
 from attnctl.gpu.client import WorkerPlace
 from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.protocol import Contender, Cycle, Finals, FinalsReply, Hello, Prepare, PreparedReply
+from attnctl.gpu.reserve import Reserve
 from attnctl.tune.finals import AGAIN
 
 
@@ -21,6 +24,7 @@ class GuestRunner:
         self._name = name
         self._hello = Hello(family=guest.task.family, arch=guest.task.arch, device=device)
         self._place = WorkerPlace(settings.state_dir, f"guest-{name}", guest.python)
+        self._reserve = Reserve(lambda: self._place.worker(self._hello, settings.deadlines))
         self._aa = name, name + AGAIN
         self._contenders = tuple(Contender(name=each, candidate=guest.candidate) for each in self._aa)
         self._processes: list[tuple[Cycle, ...]] = []
@@ -29,6 +33,18 @@ class GuestRunner:
 
     def visit(self) -> Visit:
         return Visit(self._name, self._aa, tuple(self._processes), self._failure, self._versions)
+
+    def warm_up(self, count: int) -> None:
+        """Let processes for ``count`` rounds import their framework, while others are measured."""
+        with suppress(Unavailable, WorkerLost):  # the round says so
+            self._reserve.warm_up(0 if self._failure else count)
+
+    def close(self) -> None:
+        """End the processes of rounds that did not come to pass."""
+        for worker in self._reserve.workers:
+            worker.kill()
+        self._reserve.clear()
+        self._place.close()
 
     def round(self, cycles: int, seed: int) -> None:
         """Check and time the kernel in one fresh process, on inputs of ``seed``.
@@ -40,7 +56,7 @@ class GuestRunner:
             return
         task = self._guest.task.model_copy(update={"seed": seed})
         try:
-            with self._place.worker(self._hello, self._settings.deadlines) as worker:
+            with self._reserve.take() as worker:
                 self._versions = worker.start().running_versions
                 worker.request(Prepare(task=task, cache=self._settings.cache), PreparedReply)
                 reply = worker.request(Finals(contenders=self._contenders, cycles=cycles), FinalsReply)

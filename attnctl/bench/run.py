@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 from attnctl.bench.gate import GateVerdict
 from attnctl.bench.guest import GuestRunner
@@ -26,14 +27,14 @@ def run(plan: Plan, profile: str, measurer: MeasurerLike, settings: Settings, sa
     """
     if plan.head not in plan.contenders:
         return unmeasured(plan, profile, measurer.environment, settings)
-    recording = _Recording(plan, measurer, settings, say)
-    recording.add(settings.cycles)
-    match = _match(recording.measured(), profile, settings)
-    if any(each.verdict is not GateVerdict.PASS and each.comparison for each in match.gate):
-        say("the gate does not pass: three more processes, with twice the cycles")
-        recording.add(2 * settings.cycles)
+    with closing(_Recording(plan, measurer, settings, say)) as recording:
+        recording.add(settings.cycles)
         match = _match(recording.measured(), profile, settings)
-    return match
+        if any(each.verdict is not GateVerdict.PASS and each.comparison for each in match.gate):
+            say("the gate does not pass: three more processes, with twice the cycles")
+            recording.add(2 * settings.cycles)
+            match = _match(recording.measured(), profile, settings)
+        return match
 
 
 def _match(measured: Measured, profile: str, settings: Settings) -> Match:
@@ -62,6 +63,8 @@ class _Recording:
         configs = len(self._plan.contenders) + len(self._guests)
         total = len(self._processes) + PROCESSES
         self._measurer.warm_up(PROCESSES)
+        for guest in self._guests:
+            guest.warm_up(PROCESSES)
         while len(self._processes) < total:
             number = len(self._processes) + 1
             self._say(f"process {number} of {total}: {configs} configs, {cycles} cycles")
@@ -70,6 +73,10 @@ class _Recording:
             self._processes.append(reply.cycles)
             for guest in self._guests:
                 guest.round(cycles, seed=number)
+
+    def close(self) -> None:
+        for guest in self._guests:
+            guest.close()
 
     def measured(self) -> Measured:
         return Measured(
