@@ -10,9 +10,9 @@ from attnctl.profile.candidate import case_of
 from attnctl.rules.check import check_case
 from attnctl.tune import strategies
 from attnctl.tune.strategies import Stop, get_strategy, strategy_names
-from attnctl_kernels.contract import Mask
 from attnctl_kernels.families import get_family
-from attnctl_kernels.masks import FULL, PARTIAL, classify
+from attnctl_kernels.flex.launch.block_mask import flex_mask
+from attnctl_kernels.masks import block_lists, classify
 from attnctl_kernels.rule import Severity
 
 FA4 = """\
@@ -85,12 +85,23 @@ def test_labels_are_one_per_candidate_and_stable(tmp_path):
     assert space(tmp_path, FA4.replace("6144", "2048")).fingerprint == first.fingerprint
 
 
-def test_the_mask_that_is_timed_has_the_profiles_own_blocks():
-    """Partial and full blocks are counted apart: together they are at most the blocks of a row."""
-    classes = classify(Mask(pattern="causal"), 4096, 4096, 128, 128)
-    assert int((classes == PARTIAL).sum()) == 32
-    assert int((classes == FULL).sum()) == 496
-    assert int((classes != 0).sum(axis=1).max()) <= 32
+def counts_of_fa4(problem):
+    lists = block_lists(classify(problem.mask, problem.seqlen_q, problem.seqlen_k, 128, 128))
+    return lists.partial_count, lists.full_count
+
+
+def counts_of_flex(problem):
+    lists = flex_mask(problem, (128, 128)).lists
+    return lists["kv_num_blocks"][0, 0], lists["full_kv_num_blocks"][0, 0]
+
+
+@pytest.mark.parametrize("counts", [counts_of_fa4, counts_of_flex])
+def test_the_mask_that_is_timed_has_the_profiles_own_blocks(counts, tmp_path):
+    """Partial and full blocks are listed apart: together they are the blocks that a row sees, and no more."""
+    text = FA4.replace("8192", "4096").replace("{pattern: history_candidate, history_len: 6144}", "{pattern: causal}")
+    partial, full = counts(space(tmp_path, text).case.problem)
+    assert (int(partial.sum()), int(full.sum())) == (32, 496)
+    assert list(partial + full) == list(range(1, 33))
 
 
 def proposed(text, space):
