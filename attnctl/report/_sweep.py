@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.gpu.protocol import Result, Timing
-from attnctl.report._terminal import one_line
+from attnctl.report._terminal import columns, one_line
 from attnctl.rules.wording import fix_sentence
 from attnctl.tune.decide import describe
 from attnctl.tune.finals import ranked
@@ -28,7 +28,7 @@ def dry_run(space: Space, most: int) -> Iterator[str]:
     names, rows = _parameters(space.candidates)
     table = [["", *names]]
     table += [[_label(space, each, ordinal=False), *row] for each, row in zip(space.candidates, rows, strict=True)]
-    yield from _aligned(table)
+    yield from _fitted(table, names)
 
 
 def summary(result: TaskResult) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _tried(result: TaskResult) -> Iterator[str]:
     if not any(each.result.lists_us for each in shown):
         lists = table[0].index("lists us")
         table = [[*row[:lists], *row[lists + 1 :]] for row in table]
-    yield from _aligned(table)
+    yield from _fitted(table, names)
 
 
 def _numbers(result: TaskResult, record: OutcomeRecord) -> list[str]:
@@ -209,6 +209,22 @@ def _parameters(candidates: Sequence[Candidate]) -> tuple[list[str], list[list[s
 
 def _cell(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else "" if value is None else one_line(str(value))
+
+
+def _fitted(table: Sequence[Sequence[str]], parameters: Sequence[str]) -> Iterator[str]:
+    """Of a table that is too wide, parameters that are the same in every row are said once, above it."""
+    lines = list(_aligned(table))
+    if len(table) > 2 and max(map(len, lines)) > columns():
+        head, *rows = table
+        same = {
+            place: f"{name}={rows[0][place]}"
+            for place, name in enumerate(head)
+            if name in parameters and len({row[place] for row in rows}) == 1
+        }
+        if same:
+            yield f"  all: {' '.join(same.values())}"
+            lines = list(_aligned([[cell for place, cell in enumerate(row) if place not in same] for row in table]))
+    yield from lines
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from sweeps import PREPARED, bad, ok, profile, record, tuning
+from sweeps import BLOCKS, PREPARED, bad, ok, profile, record, tuning
 
 from attnctl.report._live import live
 from attnctl.report._sweep import summary
@@ -106,6 +106,22 @@ def test_the_end_names_every_candidate_that_was_wrong(tmp_path, space):
     assert re.search(rf"^wrong_result 2: dq is NaN\. {first}$", text, re.MULTILINE)
     assert re.search(rf"^  out is wrong\. {second}$", text, re.MULTILINE)
     assert re.search(rf"^timeout 1: too long\. Example: {third}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("width", "said_once"), [(80, True), (200, False)])
+def test_a_table_too_wide_says_once_what_is_the_same_in_every_row(tmp_path, monkeypatch, width, said_once):
+    """fa4's backward pass has fourteen parameters, most of which agree among the fastest."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = BLOCKS.replace("block_q: [16, 64], block_kv: [16, 64, 128]", "block_q: [16], block_kv: [16, 64, 128]")
+    text = text.replace("schema: 1", "schema: 1\nsparse_block: [64, 64]")
+    path = profile(tmp_path, text)
+    it = tuning(path, replay=(record(path, tmp_path / "j.jsonl", lambda each: ok(100.0)),))
+    it.run()
+    lines = list(summary(it.results[0]))
+    (head,) = (line for line in lines if "median us" in line)
+    assert ("sparse_block" in head) is not said_once
+    assert any(line.startswith("  all: ") and "sparse_block=64x64" in line for line in lines) is said_once
+    assert "block_kv" in head
 
 
 def test_the_end_says_why_default_and_incumbent_have_no_time(tmp_path, space):
