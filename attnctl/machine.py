@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attnctl import extras
 from attnctl._version import __version__
+from attnctl.bytecode import compiled_anew
 from attnctl.errors import AttnctlError, MissingExtra
 from attnctl.gpu.client import Worker, WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
@@ -42,6 +43,7 @@ class Machine:
     cpus: int
     gpus: tuple[Gpu, ...]
     no_gpu: str  # why there is none; empty if there is one
+    compiled_anew: tuple[str, ...]  # folders of packages of which each worker compiles the modules anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def machine() -> Machine:
         cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         gpus=gpus,
         no_gpu=no_gpu,
+        compiled_anew=tuple(map(str, compiled_anew().values())),
     )
 
 

@@ -15,6 +15,10 @@ def lines(machine: Machine, families: Sequence[Ability]) -> Iterator[str]:
         yield f"GPU {gpu.index}: {gpu.name} ({gpu.arch}), {gpu.memory_mib} MiB, driver {gpu.driver}"
     if machine.no_gpu:
         yield f"no GPU: {machine.no_gpu}"
+    if machine.compiled_anew:
+        folders = " ".join(machine.compiled_anew)
+        yield "slow starts: packages have no bytecode, and Python writes none: each worker compiles them anew"
+        yield f"to keep it: python -m compileall -q {folders}"
     yield ""
     yield from table([("family", "version", "rules", "tune and bench here"), *map(_row, families)], right=(2,))
     if fixes := sorted({each.fix for each in families if each.fix}):

@@ -142,3 +142,38 @@ def test_missing_packages_are_those_of_included_extras_too(tmp_path, monkeypatch
 
 def test_source_tree_without_metadata_lacks_nothing_that_it_could_name():
     assert extras.missing("tune", "no-such-distribution") == ()
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A framework of which no module has bytecode, and the PYTHONPATH that leads to it."""
+    folder = tmp_path / "flash_attn" / "cute"
+    folder.mkdir(parents=True)
+    for name in ("__init__", "interface"):
+        (folder / f"{name}.py").write_text("x = 1\n")
+    return tmp_path / "flash_attn", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+
+def compiled_anew(**environ):
+    command = "from attnctl.bytecode import compiled_anew; print(*compiled_anew().values())"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, env=os.environ | environ, check=True
+    )
+    return done.stdout
+
+
+def test_bytecode_is_missing_where_there_is_none_and_none_will_be_written(package):
+    folder, path = package
+    assert str(folder) in compiled_anew(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+    assert str(folder) not in compiled_anew(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="")
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", folder], check=True, env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+    )
+    assert str(folder) not in compiled_anew(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
+
+
+def test_packages_without_bytecode_are_named_with_what_helps(package):
+    folder, path = package
+    done = doctor(PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=path)
+    assert "slow starts" in done.stdout
+    assert f"python -m compileall -q {folder}" in done.stdout
