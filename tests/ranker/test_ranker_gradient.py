@@ -6,9 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.autograd import forward_ad  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
 from attnctl_kernels import reference  # noqa: E402
 from attnctl_kernels.contract import Mask  # noqa: E402
 from attnctl_kernels.ranker import gradient, op  # noqa: E402
+from attnctl_kernels.ranker.checks import check_gradient  # noqa: E402
 
 HISTORY, SEQLEN, SCALE = 13, 20, 0.3
 MASK = Mask(pattern="history_candidate", history_len=HISTORY)
@@ -19,7 +23,7 @@ CONFIG = "tile_m=128 stages=1"
 @op._forward.register_kernel("cpu")
 def _forward(q, k, v, bounds, softmax_scale, *rest):
     out, lse = reference.forward(q, k, v, MASK, softmax_scale)
-    return out.to(q.dtype), lse.float()
+    return out.to(q.dtype).contiguous(), lse.float()
 
 
 @gradient.backward.register_kernel("cpu")
@@ -30,7 +34,7 @@ def _backward(*given):
     torch.testing.assert_close(lse, lse_again.float())
     assert config == CONFIG
     assert torch.equal(bounds, BOUNDS)
-    return tuple(x.to(q.dtype) for x in reference.backward(q, k, v, dout, MASK, softmax_scale))
+    return tuple(x.to(q.dtype).contiguous() for x in reference.backward(q, k, v, dout, MASK, softmax_scale))
 
 
 def attention(q, k, v):
@@ -60,9 +64,10 @@ def test_each_input_gets_its_own_gradient():
         torch.testing.assert_close(found, expected)
 
 
-def test_gradients_pass_through_a_compiled_program():
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_gradients_pass_through_a_compiled_program(dynamic):
     given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
-    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for found, expected in zip(gradients(compiled, given, weight), gradients(dense, given, weight), strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -72,6 +77,50 @@ def test_an_input_that_needs_no_gradient_gets_none():
     attention(q, k.detach(), v.detach()).sum().backward()
     assert q.grad is not None
     assert k.grad is None
+
+
+def test_the_operators_are_what_they_say():
+    """PyTorch's own tests: schema, autograd, fake tensors, and shapes that are symbols."""
+    q, k, v = inputs()
+    torch.library.opcheck(op._forward, (q, k, v, BOUNDS, SCALE, None, None, CONFIG))
+    out, lse = op._forward(*(x.detach() for x in (q, k, v)), BOUNDS, SCALE, None, None, CONFIG)
+    given = [x.detach() for x in (q, k, v)]
+    torch.library.opcheck(gradient.backward, (*given, out, torch.ones_like(out), lse, BOUNDS, SCALE, CONFIG))
+
+
+def test_a_second_derivative_is_refused():
+    q, k, v = inputs()
+    (dq,) = torch.autograd.grad(attention(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        dq.sum().backward()
+
+
+@forward_ad.dual_level()
+def dual(function, x):
+    return function(forward_ad.make_dual(x, x))
+
+
+@pytest.mark.parametrize("derive", [dual, lambda function, x: torch.func.jvp(function, (x,), (x,))])
+def test_a_forward_mode_derivative_is_refused(derive):
+    """PyTorch would hand out a tangent of 0."""
+
+    def checked(q):
+        check_gradient(q, q, q, masked=False, capped=False)
+        return q
+
+    x = checked(torch.ones(1, 1, 1, 64))
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        derive(checked, x)
+
+
+def test_gradients_under_a_checkpoint_and_vmap():
+    given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
+    found = gradients(lambda *x: checkpoint(attention, *x, use_reentrant=False), given, weight)
+    for each, expected in zip(found, gradients(dense, given, weight), strict=True):
+        torch.testing.assert_close(each, expected)
+    many = torch.stack([given[0].detach(), -given[0].detach()])
+    k, v = (x.detach() for x in given[1:])
+    torch.testing.assert_close(torch.func.vmap(attention, (0, None, None))(many, k, v)[1], attention(many[1], k, v))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from attnctl_kernels import ranker  # noqa: E402
 from attnctl_kernels.contract import Mask  # noqa: E402
-from attnctl_kernels.ranker.checks import check_numbers, read_config, write_config  # noqa: E402
+from attnctl_kernels.ranker import op  # noqa: E402
+from attnctl_kernels.ranker.checks import aligned, check_numbers, read_config, write_config  # noqa: E402
 
 
 def make(*, seqlen=100, num_heads=4, head_dim=128, dtype=torch.bfloat16, device="cuda"):
@@ -70,6 +71,28 @@ FAULTS = {
         lambda: {"bounds": None, "mask": torch.empty(2, 99, 2, dtype=torch.int32, device="cuda")},
         r"mask is \(2, 99, 2\) torch.int32 .* \(2, 100, 2\)",
     ),
+    "batches of the table": (
+        lambda: {"bounds": None, "mask": torch.empty(3, 100, 2, dtype=torch.int32, device="cuda")},
+        r"mask is \(3, 100, 2\) torch.int32 .* \(2, 100, 2\)",
+    ),
+    "no tensor": (lambda: {"k": None}, r"k is a NoneType; q, k and v must be tensors"),
+    "bounds as a list": (lambda: {"bounds": [[0, 50, 50, 100]] * 2}, r"bounds is a list; .* \(2, 4\) torch.int32"),
+    "a mask's name": (lambda: {"bounds": None, "mask": "causal"}, r"mask is a str; .* \(2, 100, 2\) torch.int32"),
+    "rank beside a mask": (
+        lambda: {"q": torch.empty((), device="cuda"), "bounds": None, "mask": Mask(pattern="causal")},
+        r"q has shape \(\); it must be \(batch_size",
+    ),
+    "bounds for all rows": (
+        lambda: {"bounds": torch.empty(1, 4, dtype=torch.int32, device="cuda").expand(2, 4)},
+        r"bounds has strides \(0, 1\): pass bounds.clone\(\).contiguous\(\)",
+    ),
+    "config of two passes": (lambda: {"config": {"forward": {"tile_m": 128}}}, r"config: forward is .* of one pass"),
+    "config as text": (lambda: {"config": "tile_m=128"}, r"config is a str; it must be a mapping"),
+    "two values in one": (lambda: {"config": {"schedule": "linear tile_m=192"}}, r"schedule is linear tile_m=192; it"),
+    "a word for a switch": (
+        lambda: {"config": {"persistent": "no"}},
+        r"persistent is no; it must be one of False, True",
+    ),
     "cap": (lambda: {"logit_cap": 0.0}, r"logit_cap is 0.0; it must be positive and finite"),
     "scale": (lambda: {"softmax_scale": 0.0}, r"softmax_scale is 0.0; it must be positive and finite"),
 }
@@ -100,6 +123,45 @@ def test_backward_config_that_leaves_a_warp_group_without_work():
     inputs = {name: make(head_dim=64) for name in "qkv"}
     with pytest.raises(ValueError, match=r"tile_m 64 is too small for tile_n 128 at head_dim 64"):
         call(backward_config={"tile_m": 64}, **inputs)
+
+
+def test_backward_config_where_there_is_no_backward_pass():
+    inputs = {name: make(head_dim=96) for name in "qkv"}
+    with pytest.raises(ValueError, match=r"backward pass for head_dim 64 and 128, not for 96"):
+        call(backward_config={"stages": 2}, **inputs)
+
+
+ONE = {  # of what one element are the strides odd
+    "batch row": ((1, 100, 4, 128), (7, 512, 128, 1)),
+    "row": ((1, 1, 4, 128), (7, 9, 128, 1)),
+    "head": ((2, 100, 1, 128), (12800, 128, 7, 1)),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_strides_that_mean_nothing_do_not_matter(name):
+    """PyTorch calls such tensors contiguous: a caller could not mend them."""
+    shape, strides = ONE[name]
+    x = torch.empty_strided(shape, strides, dtype=torch.bfloat16, device="cuda")
+    assert x.is_contiguous()
+    bounds = torch.empty_strided((shape[0], 4), (5 if shape[0] == 1 else 4, 1), dtype=torch.int32, device="cuda")
+    assert call(q=x, k=x, v=x, bounds=bounds).shape == shape
+    assert all(stride % 8 == 0 for stride in aligned(x).stride()[:-1])
+
+
+@pytest.mark.parametrize("shape", [(0, 100, 4, 64), (2, 0, 4, 64), (2, 100, 4, 64)])
+def test_where_there_is_no_key_no_kernel_runs(shape):
+    with unset_fake_temporarily():
+        q, k = torch.ones(shape, dtype=torch.bfloat16), torch.ones(shape[0], 0, 4, 64, dtype=torch.bfloat16)
+        table = torch.zeros(*shape[:2], 2, dtype=torch.int32)
+        out, lse = op._forward._init_fn(q, k, k, table, 0.125, None, "", None)
+        assert (out.shape, out.any().item()) == (shape, False)
+        assert torch.isneginf(lse).all()
+
+
+def test_strides_that_mean_something_are_left_alone():
+    x = make().transpose(1, 2)
+    assert aligned(x) is x
 
 
 REFUSED = {

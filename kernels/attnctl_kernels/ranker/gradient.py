@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from attnctl_kernels.contract import join_words
 from attnctl_kernels.ranker import backward_call
 from attnctl_kernels.ranker import backward_config as own
 from attnctl_kernels.ranker.cache import kernel_folder
-from attnctl_kernels.ranker.checks import read_config, write_config
+from attnctl_kernels.ranker.checks import aligned, read_config, write_config
 from attnctl_kernels.ranker.config import SMEM_LIMIT
 from attnctl_kernels.ranker.tuned import HISTORY, name_of, tuned
 
@@ -38,6 +39,8 @@ def backward(
         kernel, tile_m = _kernel(q.shape[-1], q.dtype, complete(q.shape[-1], chosen))
         with torch.cuda.device(q.device):
             scratch = backward_call.scratch(q, tile_m)
+            q, k, v = aligned(q), aligned(k), aligned(v)
+            bounds = bounds.as_strided(bounds.shape, (4, 1))
             kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, softmax_scale)
     return dq, dk, dv
 
@@ -47,6 +50,13 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> tuple[Tensor, Tensor, Tens
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
+def _no_second(*_: object) -> None:
+    raise RuntimeError("ranker has no second derivative: ask for gradients without create_graph=True")
+
+
+backward.register_autograd(_no_second)
+
+
 @cache
 def complete(head_dim: int, text: str) -> str:
     """What is written, as ``checks.write_config`` does it, with the default's values where it leaves something out.
@@ -54,6 +64,9 @@ def complete(head_dim: int, text: str) -> str:
     Raises:
         ValueError: there is no kernel for it.
     """
+    if head_dim not in own.HEAD_DIMS:
+        known = join_words(own.HEAD_DIMS, "and")
+        raise ValueError(f"backward_config: there is a backward pass for head_dim {known}, not for {head_dim}")
     names, given = tuple(own.BackwardConfig.model_fields), read_config(text)
     if unknown := sorted(given.keys() - set(names)):
         raise ValueError(f"backward_config: unknown {', '.join(unknown)}; known are {', '.join(names)}")

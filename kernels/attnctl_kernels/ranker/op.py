@@ -14,9 +14,11 @@ from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker import gradient
 from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.checks import (
+    aligned,
     check_gradient,
-    check_inputs,
     check_numbers,
+    check_shapes,
+    check_tensors,
     complete,
     read_config,
     write_config,
@@ -69,11 +71,12 @@ def attention(
     seen = bounds if mask is None else mask
     if seen is None or (bounds is not None and mask is not None):
         raise ValueError("give either bounds, for history and candidates, or mask")
+    check_tensors(q=q, k=k, v=v)
     if isinstance(seen, Mask):
         seen = visible_ranges(seen, q.shape[1], k.shape[1], q.device)
-    if mask is not None and seen.ndim == 3:
+    if mask is not None and isinstance(seen, Tensor) and seen.ndim == 3 and seen.shape[0] == 1:
         seen = seen.expand(q.shape[0], -1, -1)
-    check_inputs(q, k, v, seen, "bounds" if mask is None else "mask")
+    check_shapes(q, k, v, seen, "bounds" if mask is None else "mask")
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     check_numbers(softmax_scale=scale, logit_cap=logit_cap)
     check_gradient(q, k, v, masked=mask is not None, capped=logit_cap is not None)
@@ -120,15 +123,18 @@ def _forward(
     config = complete(q.shape[-1], by_ranges, config or "")
     if backward_config is not None:
         gradient.complete(q.shape[-1], backward_config)  # rather than when the gradients are asked for
-    kernel, tile_m = _kernel(q.shape[-1], q.dtype, by_ranges, logit_cap is not None, config)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32, device=q.device)
-    if q.numel():
-        with torch.cuda.device(q.device):
-            order = None
-            if tile_m is not None:
-                order = torch.empty(own.tile_count(tile_m, *q.shape[:3]), dtype=torch.int32, device=q.device)
-            kernel(q, k, v, out, lse, bounds, order, softmax_scale, logit_cap, _num_sms(q.device))
+    if not (q.numel() and k.numel()):  # rows without a key, if there are any
+        return out.zero_(), lse.fill_(-math.inf)
+    kernel, tile_m = _kernel(q.shape[-1], q.dtype, by_ranges, logit_cap is not None, config)
+    q, k, v = aligned(q), aligned(k), aligned(v)
+    bounds = bounds if by_ranges else bounds.as_strided(bounds.shape, (4, 1))  # a single row may have any stride
+    with torch.cuda.device(q.device):
+        order = None
+        if tile_m is not None:
+            order = torch.empty(own.tile_count(tile_m, *q.shape[:3]), dtype=torch.int32, device=q.device)
+        kernel(q, k, v, out, lse, bounds, order, softmax_scale, logit_cap, _num_sms(q.device))
     return out, lse
 
 
@@ -143,9 +149,10 @@ def _(
     config: str | None,
     backward_config: str | None,
 ) -> tuple[Tensor, Tensor]:
-    complete(q.shape[-1], bounds.ndim == 3, config or "")  # a config that does not fit fails here, too
+    head_dim = int(q.shape[-1])  # a kernel is made for one, also where shapes are symbols
+    complete(head_dim, bounds.ndim == 3, config or "")  # a config that does not fit fails here, too
     if backward_config is not None:
-        gradient.complete(q.shape[-1], backward_config)
+        gradient.complete(head_dim, backward_config)
     lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
     return q.new_empty(q.shape), lse
 
