@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from attnctl_kernels import reference  # noqa: E402
 from attnctl_kernels.contract import Mask  # noqa: E402
-from attnctl_kernels.ranker import gradient, op  # noqa: E402
+from attnctl_kernels.ranker import checks, gradient, op  # noqa: E402
 from attnctl_kernels.ranker.checks import check_gradient  # noqa: E402
 
 HISTORY, SEQLEN, SCALE = 13, 20, 0.3
@@ -46,11 +46,11 @@ def inputs():
     return [torch.randn(2, SEQLEN, heads, 64, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
 
 
-def dense(q, k, v):
+def dense(q, k, v, scale=SCALE):
     k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
     history, position = torch.arange(SEQLEN) < HISTORY, torch.arange(SEQLEN)
     seen = history | (position[:, None] == position)
-    scores = (torch.einsum("bihd,bjhd->bhij", q, k) * SCALE).masked_fill(~seen, -math.inf)
+    scores = (torch.einsum("bihd,bjhd->bhij", q, k) * scale).masked_fill(~seen, -math.inf)
     return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
 
 
@@ -121,6 +121,25 @@ def test_gradients_under_a_checkpoint_and_vmap():
     many = torch.stack([given[0].detach(), -given[0].detach()])
     k, v = (x.detach() for x in given[1:])
     torch.testing.assert_close(torch.func.vmap(attention, (0, None, None))(many, k, v)[1], attention(many[1], k, v))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_compiled_program_follows_shapes_scale_and_config(monkeypatch, dynamic):
+    """The whole function in one graph, also where its compiler keeps symbols for what varies."""
+    monkeypatch.setattr(checks, "_check_tensor", lambda *_: None)  # which asks for a GPU
+    whole = torch.compile(op.attention, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for scale, tile_m in ((0.3, 64), (0.2, 128), (0.1, 192)):
+        given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
+        how = {"config": {"tile_m": tile_m}, "backward_config": {"tile_m": 128, "stages": 1}, "softmax_scale": scale}
+
+        def own(*arrays, how=how):
+            return whole(*arrays, BOUNDS, **how)
+
+        def other(*arrays, scale=scale):
+            return dense(*arrays, scale)
+
+        for found, expected in zip(gradients(own, given, weight), gradients(other, given, weight), strict=True):
+            torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

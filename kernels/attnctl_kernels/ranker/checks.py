@@ -98,7 +98,7 @@ def _check_tensor(name: str, x: Tensor, q: Tensor) -> None:
 def check_numbers(**numbers: float | None) -> None:
     """Raises ValueError for what is not positive and finite; None is left alone."""
     for name, value in numbers.items():
-        if value is not None and not (value > 0 and math.isfinite(value)):
+        if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}; it must be positive and finite")
 
 
@@ -121,7 +121,8 @@ def write_config(given: Config) -> str:
         raise ValueError(f"config is a {type(given).__name__}; it must be a mapping")  # noqa: TRY004 - as for the rest
     words = []
     for name, value in given.items():
-        word = f"{name}={value}"
+        known = int(value) if type(value) is int else value  # a compiler would keep a symbol for what varies
+        word = f"{name}={known}"
         if isinstance(value, (dict, list, tuple)) or " " in word:
             raise ValueError(f"config: {name} is {value}; it must be a number, a word or a bool, of one pass")
         words.append(word)
