@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from attnctl.report._numbers import finite
 from attnctl.report._sweep import drop_reason
 from attnctl.tune.decide import Comparison
 from attnctl.tune.finals import ranked
@@ -18,7 +19,8 @@ VERSION = 1
 
 
 def document(kind: str, tasks: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"version": VERSION, "kind": kind, "tasks": tasks}
+    found: dict[str, Any] = finite({"version": VERSION, "kind": kind, "tasks": tasks})
+    return found
 
 
 def dry_run(space: Space, most: int) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Header(Frozen):
                 ("format", self.format, now.format),
                 ("device", self._device(), now._device()),
                 ("cache policy", self.cache, now.cache),
+                ("threads", self.environment.threads, now.environment.threads),
+                ("power limit in W", self.environment.power_limit_w, now.environment.power_limit_w),
             )
             if was != is_now
         ]

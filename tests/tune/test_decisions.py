@@ -1,5 +1,6 @@
 """From recorded outcomes to a winner on disk: replays need no device, and no time."""
 
+import json
 import re
 import signal
 
@@ -123,6 +124,20 @@ def test_recorded_finals_decide_rather_than_the_screening(tmp_path):
     it.run()
     assert tile(it.results[0].winner) == (64, 64)
     assert it.results[0].processes == 3
+
+
+def test_an_interval_without_end_is_null_in_json_which_has_no_infinity(tmp_path, capsys):
+    """Six cycles in all say nothing about any ratio."""
+    path = profile(tmp_path)
+    (space,) = tuning(path).spaces()
+    times = {each.key: TIMES[tile(each)] for each in space.candidates}
+    finals = [finals_record(space, times, seed=seed, cycles=1) for seed in range(6)]
+    journal = record(path, tmp_path / "j.jsonl", by_tile(TIMES), finals=finals)
+    assert run(["tune", str(path), "--replay", str(journal), "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    assert not re.search("Infinity|NaN", text)
+    against = json.loads(text)["tasks"][0]["against_default"]
+    assert (against["verdict"], against["high"]) == ("inconclusive", None)
 
 
 def test_an_unstable_machine_decides_nothing(tmp_path, capsys):

@@ -138,6 +138,10 @@ CHANGES = {
     "kernel 1 then, 2 now": lambda it: {"environment": it.environment.model_copy(update={"versions": {"kernel": "2"}})},
     "device": lambda it: {"environment": it.environment.model_copy(update={"uuid": "GPU-2"})},
     "SMs": lambda it: {"environment": it.environment.model_copy(update={"num_sms": 66})},
+    "threads None then, 2 now": lambda it: {"environment": it.environment.model_copy(update={"threads": 2})},
+    "power limit in W None then, 350.0 now": lambda it: {
+        "environment": it.environment.model_copy(update={"power_limit_w": 350.0})
+    },
     "cache policy cold then, warm now": lambda it: {"cache": "warm"},
     "other rules": lambda it: {"rules": "new"},
     "another space": lambda it: {"space": "new"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from attnctl._version import __version__
 from attnctl.report import _sweep, _sweep_json
 from attnctl.report._mask.blocks import blocks_of
 from attnctl.report._mask.document import described
+from attnctl.report._numbers import finite
 from attnctl.report._page.compared import Pair
 from attnctl.report._page.contents import Contents
 from attnctl.report._page.recall import Recalled
@@ -92,12 +92,3 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "first_winner_in_second": pair.first_in_second,
         "second_winner_in_first": pair.second_in_first,
     }
-
-
-def finite(value: Any) -> Any:
-    """JSON has no infinity: such numbers are null."""
-    if isinstance(value, dict):
-        return {str(name): finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
