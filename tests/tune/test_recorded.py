@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from attnctl.cli.app import run
+from attnctl.profile.candidate import case_of, error_rules
 from attnctl.profile.load import load
-from attnctl.profile.lookup import Hit, lookup
+from attnctl.profile.lookup import Hit, case_for, lookup
 from attnctl.profile.problems import tasks
 from attnctl.tune.finals import ranked
 from attnctl.tune.journal import read
 from attnctl_kernels.contract import Outcome
+from attnctl_kernels.rule import check
 
 ROOT = Path(__file__).parents[2]
 JOURNALS = sorted((ROOT / "tests/data/journals").glob("*.jsonl.gz"))
@@ -51,6 +53,20 @@ FAILURES = {
     "ranker-8k-backward": {Outcome.WORKER_DIED: 15, Outcome.WRONG_RESULT: 10},
     "window-8k-d64-backward": {Outcome.WORKER_DIED: 6, Outcome.COMPILE_ERROR: 20},
 }
+
+
+EVERY = sorted((ROOT / "tests/data/journals").rglob("*.jsonl.gz"))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=[path.name.removesuffix(".jsonl.gz") for path in EVERY])
+def test_rules_foresee_every_failure_of_any_family_and_drop_nothing_that_was_right(path):
+    recorded = read(path)
+    profiles = (ROOT / "profiles").rglob(f"{recorded.header.profile}.yaml")
+    case = case_for(load(next(each for each in profiles if "tuned" not in each.parts)), recorded.header.task)
+    rules = error_rules(case)
+    dropped = {key for key, each in recorded.outcomes.items() if any(check(case_of(case, each.candidate), rules))}
+    failed = {key for key, each in recorded.outcomes.items() if each.result.outcome is not Outcome.OK}
+    assert dropped == failed
 
 
 def test_these_sweeps_are_recorded():

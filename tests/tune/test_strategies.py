@@ -32,7 +32,7 @@ def simulated(it, workers=15, **options):
     return strategies.simulate(it, get_strategy("guided"), workers, **options)
 
 
-@pytest.mark.parametrize("workers", [1, 15])
+@pytest.mark.parametrize("workers", [1, 4, 15, 31])
 @pytest.mark.parametrize("name", NAMES)
 def test_guided_finds_the_best_of_every_recorded_sweep_with_a_third_of_the_candidates(name, workers, recordings):
     it = recordings[NAMES.index(name)]
