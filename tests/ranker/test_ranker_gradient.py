@@ -151,3 +151,13 @@ def test_gradients_that_tma_cannot_load_are_copied(strides, copied):
     found = gradient._loadable(x)
     assert torch.equal(found, x)
     assert (found is not x) == copied
+
+
+@pytest.mark.parametrize(("strides", "begin"), [((512, 64, 64, 1), 1), ((7, 64, 9, 1), 0)])
+def test_gradients_that_pytorch_calls_contiguous_are_made_loadable(strides, begin):
+    x = torch.arange(1000.0)[begin:].as_strided((1, 2, 1, 64), strides)
+    assert x.is_contiguous()
+    found = gradient._loadable(x)
+    assert torch.equal(found, x)
+    assert found.data_ptr() % 16 == 0
+    assert all(stride % 8 == 0 for stride in found.stride()[:-1])

@@ -122,5 +122,7 @@ def _kernel(head_dim: int, dtype: torch.dtype, text: str) -> tuple[Kernel, int]:
 
 def _loadable(x: Tensor) -> Tensor:
     """As TMA takes it: autograd hands out gradients of any strides, such as those of an expanded scalar."""
+    x = aligned(x)
     fits = x.stride(-1) == 1 and all(stride % 8 == 0 and stride for stride in x.stride()[:-1])
-    return x if fits and x.data_ptr() % 16 == 0 else x.contiguous()
+    # What PyTorch calls contiguous may begin anywhere: `contiguous` would leave it there.
+    return x if fits and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
