@@ -1,5 +1,9 @@
 """Lowered programs that one process leaves on disk for the next: what is found again, and what is not."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -109,3 +113,21 @@ def test_what_a_kernel_ignores_makes_no_other_code():
         for barrier in (True, False)
     }
     assert len(codes) == 1
+
+
+COMPILES = """
+import jax
+from attnctl_kernels.pallas_mgpu import launch
+jax.monitoring.register_event_listener(lambda name, **_: print(name))
+jax.jit(lambda x: x * 3 + 1)(1.0)
+"""
+
+
+def test_what_xla_compiled_is_there_for_the_next_process(folder):
+    """A program of the CPU, which is compiled in no time: it is kept nevertheless."""
+    environ = os.environ | {"ATTNCTL_CACHE_DIR": str(folder.parent), "JAX_PLATFORMS": "cpu"}
+    said = [
+        subprocess.run([sys.executable, "-c", COMPILES], env=environ, check=True, capture_output=True, text=True).stdout
+        for _ in range(2)
+    ]
+    assert ["compilation_cache/cache_hits" in each for each in said] == [False, True]
