@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from attnctl_kernels.contract import Candidate, Case, Family, SparseBlock, finge
 from attnctl_kernels.families import get_family
 from attnctl_kernels.rule import Rule, Violation, check
 
+LARGEST = 250_000  # combinations; a family's own space has up to 122,880, which take 15 s to hold against the rules
 _BLOCK = "sparse_block"  # the one name in a space that is no parameter of the kernel
 
 
@@ -73,12 +75,16 @@ def build(
         sparse_block: the block that the profile fixes; None leaves it to each candidate.
         search: the profile's, as it stands there.
         incumbent: the config in use; the profile's own if there is no tuned one.
+
+    Raises:
+        UsageError: ``search`` makes more combinations than anybody could wait for, or names what cannot run.
     """
     family = get_family(case.family)
     default, own = default_candidate(case, sparse_block), profile_candidate(case)
     incumbent = incumbent or own
     values = {**family.space(case.problem, case.pass_name, case.arch), **narrowing(search or {}, family, case)}
     _refuse_what_cannot_run(case, family, values)
+    _refuse_what_never_ends(case, values)
     everything = {each.key: each for each in (default, incumbent, own, *_product(case, family, sparse_block, values))}
     first = {default.key, incumbent.key}
     rules = error_rules(case)
@@ -104,6 +110,16 @@ def _refuse_what_cannot_run(case: Case, family: Family, values: Mapping[str, Seq
     if ignored:
         raise UsageError(
             f"{family.name} cannot be tuned as written: {ignored}", "remove it, or measure without attnctl"
+        )
+
+
+def _refuse_what_never_ends(case: Case, values: Mapping[str, Sequence[Any]]) -> None:
+    count = math.prod(map(len, values.values()))
+    if count > LARGEST:
+        longest = sorted(values, key=lambda name: -len(values[name]))
+        raise UsageError(
+            f"search: the {case.pass_name} pass has {count:,} combinations, the limit is {LARGEST:,}",
+            "list fewer values: " + ", ".join(f"{name} has {len(values[name])}" for name in longest[:4]),
         )
 
 

@@ -85,6 +85,17 @@ def test_labels_are_one_per_candidate_and_stable(tmp_path):
     assert space(tmp_path, FA4.replace("6144", "2048")).fingerprint == first.fingerprint
 
 
+def test_a_search_that_would_never_end_is_refused_with_its_longest_lists(tmp_path):
+    values = list(range(1, 601))
+    with pytest.raises(UsageError) as caught:
+        space(
+            tmp_path,
+            BLOCKS.partition("search:")[0] + f"search: {{forward: {{block_q: {values}, block_kv: {values}}}}}\n",
+        )
+    assert caught.value.message == "search: the forward pass has 360,000 combinations, the limit is 250,000"
+    assert caught.value.hint == "list fewer values: block_q has 600, block_kv has 600"
+
+
 def counts_of_fa4(problem):
     lists = block_lists(classify(problem.mask, problem.seqlen_q, problem.seqlen_k, 128, 128))
     return lists.partial_count, lists.full_count
