@@ -124,6 +124,33 @@ def test_scores_that_rise_along_the_history():
     torch.testing.assert_close(lse, wanted_lse, rtol=1e-4, atol=1e-2)
 
 
+def expanded(*shape):
+    """One value for all along the dimensions with a minus, as ``expand`` gives it."""
+    single = torch.randn([1 if size < 0 else size for size in shape], device="cuda").to(BF16)
+    return single.expand([abs(size) for size in shape])
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((2, 256, 4, 64), (2, 256, -4, 64), (2, 256, 4, 64)),
+        ((2, 256, 4, 64), (-2, 256, 4, 64), (-2, 256, 4, 64)),
+        ((2, -256, 4, 64), (2, 256, 4, 64), (2, 256, 4, 64)),
+    ],
+)
+def test_expanded_tensors(shapes):
+    inputs, bounds = [expanded(*shape) for shape in shapes], torch.tensor([[0, 150, 150, 250]] * 2, dtype=torch.int32)
+    wanted = attention(*(x.contiguous() for x in inputs), bounds.cuda(), {})
+    assert torch.equal(attention(*inputs, bounds.cuda(), {}), wanted)
+
+
+def test_strides_of_dimensions_with_one_element():
+    whole = [torch.randn(1, 256, 4, 64, device="cuda").to(BF16) for _ in range(3)]
+    odd = [x.as_strided(x.shape, (7, 256, 64, 1)) for x in whole]
+    bounds = torch.tensor([[0, 150, 150, 250, 9]], dtype=torch.int32, device="cuda")
+    assert torch.equal(attention(*odd, bounds[:, :4], {}), attention(*whole, bounds[:, :4].clone(), {}))
+
+
 def test_slices_of_a_larger_tensor():
     """Strides that are not those of a contiguous tensor."""
     qkv = torch.randn(2, 500, 3, 4, 128, device="cuda", dtype=torch.bfloat16)
