@@ -19,26 +19,34 @@ class Tally:
 
     space: Space | None = None
     total: int = 0  # candidates that will be tried at most
-    done: int = 0
-    failed: Counter[Outcome] = field(default_factory=Counter)
+    results: dict[str, tuple[Candidate, Result]] = field(default_factory=dict)  # by key: finals may take one back
     last_failure: str = ""
-    best: tuple[float, Candidate] | None = None
-    times_us: dict[str, float] = field(default_factory=dict)  # of default and incumbent
     finals: tuple[int, int, int] | None = None  # process, processes, contenders
     begun: float = field(default_factory=time.monotonic)
     finals_begun: float = 0.0
 
     def add(self, candidate: Candidate, result: Result) -> None:
-        self.done += 1
+        self.results[candidate.key] = candidate, result
         if result.outcome is not Outcome.OK:
-            self.failed[result.outcome] += 1
             self.last_failure = f"{result.outcome}: {one_line(result.reason)} ({candidate})"
-        elif result.timing:
-            median_us = result.timing.median_us
-            if self.best is None or median_us < self.best[0]:
-                self.best = median_us, candidate
-            if self.space and candidate in self.space.required:
-                self.times_us[self.space.labels[candidate.key]] = median_us
+
+    @property
+    def done(self) -> int:
+        return len(self.results)
+
+    @property
+    def failed(self) -> Counter[Outcome]:
+        return Counter(result.outcome for _, result in self.results.values() if result.outcome is not Outcome.OK)
+
+    @property
+    def best(self) -> tuple[float, Candidate] | None:
+        return min(self._times(), key=lambda each: each[0], default=None)
+
+    def _times(self) -> Iterator[tuple[float, Candidate]]:
+        """Microseconds of what runs and is right."""
+        for candidate, result in self.results.values():
+            if result.outcome is Outcome.OK and result.timing:
+                yield result.timing.median_us, candidate
 
     def enter_finals(self, process: int, processes: int, contenders: int) -> None:
         if self.finals is None:
@@ -48,10 +56,10 @@ class Tally:
     def __str__(self) -> str:
         """``17/110 done, 3 failed (2 timeout, 1 wrong_result), best 467.3 us tile_m=128 ..., 40 s left``."""
         parts = [f"{self.done}/{self.total} done"]
-        if self.failed:
-            parts.append(f"{self.failed.total()} failed ({self._kinds()})")
-        if self.best:
-            parts.append(f"best {self.best[0]:,.1f} us {one_line(str(self.best[1]))}")
+        if failed := self.failed:
+            parts.append(f"{failed.total()} failed ({_kinds(failed)})")
+        if best := self.best:
+            parts.append(f"best {best[0]:,.1f} us {one_line(str(best[1]))}")
         if left := self._left():
             parts.append(left)
         return ", ".join(parts)
@@ -63,21 +71,19 @@ class Tally:
         if self.space and self.space.drops:
             by_rule = [f"{drop.rule.code} {count}" for count, drop in self.space.drops_by_rule()]
             yield "dropped", f"{len(self.space.drops)} by rules: {', '.join(by_rule)}"
-        if self.failed:
-            yield "failed", f"{self.failed.total()}: {self._kinds()}"
+        if failed := self.failed:
+            yield "failed", f"{failed.total()}: {_kinds(failed)}"
             yield "", self.last_failure
-        for name, median_us in self.times_us.items():
+        required, labels = (self.space.required, self.space.labels) if self.space else ((), {})
+        usual = {labels[each.key]: median_us for median_us, each in self._times() if each in required}
+        for name, median_us in usual.items():
             yield name, f"{median_us:,.1f} us"
-        if self.best:
-            usual = self.times_us.get("default")
-            ratio = f", {self.best[0] / usual:.3f} of the default's" if usual else ""
-            yield "best", f"{self.best[0]:,.1f} us{ratio}: {one_line(str(self.best[1]))}"
+        if best := self.best:
+            ratio = f", {best[0] / usual['default']:.3f} of the default's" if "default" in usual else ""
+            yield "best", f"{best[0]:,.1f} us{ratio}: {one_line(str(best[1]))}"
         if self.finals:
             process, processes, contenders = self.finals
             yield "finals", f"process {process} of {processes}, {contenders} contenders{self._left_of_finals()}"
-
-    def _kinds(self) -> str:
-        return ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.failed.items()))
 
     def _left(self) -> str:
         if not 0 < self.done < self.total or self.finals:
@@ -92,3 +98,7 @@ class Tally:
             return ""
         each_s = (time.monotonic() - self.finals_begun) / (process - 1)
         return f", about {each_s * (processes - process + 1):.0f} s left"
+
+
+def _kinds(failed: Counter[Outcome]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(failed.items()))

@@ -223,8 +223,9 @@ class Finals:
             self.recorder.journal.append(record)
         if reply.cycles:
             self.processes.append(reply.cycles)
-        for name, result in reply.failed.items():
-            self.recorder.record(self.candidate(name), result, "failed in the finals")
+        failed = {self.candidate(name).key: name for name in reply.failed}  # the baseline has two names
+        for name in failed.values():
+            self.recorder.record(self.candidate(name), reply.failed[name], "failed in the finals")
         self._remove(set(reply.failed))
 
     def _remove(self, names: set[str]) -> None:

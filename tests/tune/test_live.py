@@ -43,6 +43,17 @@ def test_the_table_says_what_was_tried_what_failed_and_what_is_best(space):
     assert "finals" not in rows
 
 
+def test_what_fails_in_the_finals_is_no_longer_the_best_and_is_counted_once(space):
+    tally = Tally(space, total=6)
+    best = tried(tally.add, space)
+    tally.add(best, bad(Outcome.LAUNCH_ERROR, "an illegal memory access"))
+    rows = dict(tally.rows())
+    assert rows["measured"].startswith("4 of 6")
+    assert rows["failed"] == "2: 1 launch_error, 1 wrong_result"
+    assert rows["best"] == f"150.0 us, 0.750 of the default's: {space.incumbent}"
+    assert str(tally).startswith("4/6 done, 2 failed (1 launch_error, 1 wrong_result), best 150.0 us ")
+
+
 def test_finals_have_an_end_in_sight_once_one_process_is_done(space):
     tally = Tally(space, total=6)
     tried(tally.add, space)
