@@ -104,3 +104,25 @@ def test_other_forms_are_not_confused_either(interface, shapes, group, name, mor
         found = upstream_key(interface, "forward", "sm_90", problem, TILES["sm_90"], **more)
         assert isinstance(found, tuple), found
         assert theirs.setdefault(FAMILY.kernel_key(case), found) == found
+
+
+@pytest.mark.parametrize("name", [name for name in MASKS if name != "dense"])
+def test_tensors_of_the_mask_are_laid_out_as_those_it_was_compiled_with(name):
+    """Else a kernel that was compiled ahead is not found, and the device waits while it is compiled again."""
+    from flash_attn.cute.cute_dsl_utils import get_broadcast_dims
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    problem = make_problem(500, batch_size=1, heads=1, mask=MASKS[name])
+    case = make_case(problem, tile_m=64, tile_n=64)
+    task = Task(family="fa4", version=None, arch="sm_90", pass_name="forward", problem=problem)
+    candidate = Candidate(config=case.config, sparse_block=(64, 64))
+
+    def layouts():
+        found = launch.arguments.mask_arguments(task, candidate, torch.device("cpu"))
+        lists, tables = found["block_sparse_tensors"], found["aux_tensors"] or ()
+        tensors = [each for each in (*lists, *tables) if isinstance(each, torch.Tensor)]
+        return [(each.shape, each.stride(), get_broadcast_dims(each)) for each in tensors]
+
+    real = layouts()
+    with FakeTensorMode():
+        assert layouts() == real

@@ -68,9 +68,12 @@ def _predicate_sources() -> str:
 def _upload(array: Any, device: torch.device) -> torch.Tensor:
     from torch._guards import active_fake_mode  # noqa: PLC0415
 
-    if active_fake_mode() is not None:  # only shape and type matter
-        return torch.empty(array.shape, dtype=torch.int32, device=device)
-    return torch.from_numpy(masks.np.ascontiguousarray(array)).to(device)
+    tensor = torch.empty(array.shape, dtype=torch.int32, device=device)
+    if active_fake_mode() is None:
+        # Copied, so that strides are those of a fake tensor. NumPy gives new axes a stride of 0, and PyTorch keeps it:
+        # with one batch and head the kernel's key would call them broadcast, and miss what was compiled ahead.
+        tensor.copy_(torch.from_numpy(masks.np.ascontiguousarray(array)))
+    return tensor
 
 
 def fake_inputs(task: Task) -> Inputs:
