@@ -116,12 +116,14 @@ class Session:
         return FinalsReply(cycles=cycles, failed=failed)
 
     def _cycles(self, timed: Mapping[str, Timed], count: int) -> tuple[Cycle, ...]:
+        setup = self._attempt.setup
+        setup.main.copy_to(setup.live)  # a contender that failed a check has left that check's inputs behind
         self._device.preheat(_PREHEAT_S)
         cycles = []
         for cycle in range(count):
             self._announce("finals")
             order = order_of_cycle(len(timed), cycle)
-            cycles.append(run_cycle(self._device, timed, order, self._attempt.setup.cache, self._nvml))
+            cycles.append(run_cycle(self._device, timed, order, setup.cache, self._nvml))
         return tuple(cycles)
 
     def compile(self, request: Compile) -> CompileReply:

@@ -178,6 +178,16 @@ def test_what_goes_wrong_only_beside_others_costs_one_contender(measurer, fault,
     assert all({"incumbent", "good", "again"} <= set(cycle.samples_us) for cycle in reply.cycles)
 
 
+def test_the_cycles_run_on_the_task_whatever_the_last_contender_has_left(measurer):
+    """It fails on inputs of its own, strongly negative scores, which stay behind."""
+    measurer.prepare(task(seqlen_q=254, seqlen_k=254, mask=Mask(), dtype="bfloat16"))
+    faults = {"incumbent": "none", "again": "none", "tail": "tail_zero_weight"}
+    reply = measurer.finals([Contender(name=name, candidate=candidate(fault)) for name, fault in faults.items()], 4)
+    assert set(reply.failed) == {"tail"}
+    assert "strongly negative scores" in reply.failed["tail"].reason
+    assert len(reply.cycles) == 4
+
+
 def test_an_incumbent_that_goes_wrong_beside_itself_is_the_one_to_blame(measurer):
     measurer.prepare(SMALL)
     named = {"incumbent": candidate("aborts_beside"), "good": candidate(), "again": candidate("aborts_beside")}
