@@ -30,7 +30,7 @@ class Guided:
     lookahead: ClassVar[int | None] = 2
     small: int = 40  # spaces up to here are measured whole: a third of dense-4k-d128, 34, missed the best by 2.5 %
     least: int = 16  # of a larger one, before it may stop
-    share: int = 3  # at most a third,
+    share: int = 4  # at most a quarter,
     limit: int = 256  # and no more than this
     permille: int = 5  # a gain below it is none
     chance: int = 5  # percent: stop when something better is less likely than that
