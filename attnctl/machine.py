@@ -15,9 +15,10 @@ from attnctl import extras
 from attnctl._version import __version__
 from attnctl.bytecode import compiled_anew
 from attnctl.errors import AttnctlError, MissingExtra
-from attnctl.gpu.client import Worker, WorkerPlace
+from attnctl.gpu.client import Worker
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lost import WorkerLost
+from attnctl.gpu.place import WorkerPlace
 from attnctl.gpu.protocol import Hello
 from attnctl_kernels.contract import Family, join_words
 from attnctl_kernels.families import family_names, get_family

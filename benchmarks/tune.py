@@ -26,13 +26,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attnctl.gpu.client import CACHE_FOLDER_VARIABLE
 from attnctl.gpu.compile_pool import CompilePool
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.protocol import Hello
 from attnctl.profile.load import load
 from attnctl.profile.lookup import case_for
 from attnctl.profile.problems import tasks
+from attnctl.state import CACHE_FOLDER_VARIABLE
 from attnctl.tune.journal import read
 from attnctl.tune.space import build
 

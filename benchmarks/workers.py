@@ -16,8 +16,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attnctl.gpu.client import WorkerPlace
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.place import WorkerPlace
 from attnctl.gpu.protocol import Hello
 from attnctl.gpu.template import FORK_VARIABLE
 

@@ -8,8 +8,8 @@ from attnctl.bench.measured import Visit
 from attnctl.bench.plan import Guest
 from attnctl.bench.settings import Settings
 from attnctl.errors import Unavailable
-from attnctl.gpu.client import WorkerPlace
 from attnctl.gpu.lost import WorkerLost
+from attnctl.gpu.place import WorkerPlace
 from attnctl.gpu.protocol import Contender, Cycle, Finals, FinalsReply, Hello, Prepare, PreparedReply
 from attnctl.gpu.reserve import Reserve
 from attnctl.tune.finals import AGAIN

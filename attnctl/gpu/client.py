@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import itertools
 import os
 import sys
 import time
@@ -37,8 +35,7 @@ from attnctl.gpu.protocol import (
     Reply,
     Request,
 )
-from attnctl.gpu.template import Template, can_fork
-from attnctl.state import CACHE_FOLDER_VARIABLE
+from attnctl.gpu.template import Template
 from attnctl_kernels.contract import TARGET_VARIABLE, Frozen
 
 OnPhase = Callable[[Phase], None]
@@ -49,7 +46,6 @@ _R = TypeVar("_R", bound=Frozen)
 _WAIT_POLICY = "passive"
 _POLL_S = 0.25  # how often a silent worker's life and memory are looked at
 _BYE_S = 2.0
-_MOST_LOGS = 50
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 _SHORTAGE_HINT = "raise the limit, which `ulimit -a` shows, or start fewer compile workers: --jobs"
 _MEMORY_SHARE = 0.8  # of the machine, where no limit is given
@@ -109,7 +105,7 @@ class Worker(Closing):
             Unavailable: the system has no process, file or descriptor to give.
         """
         if self._process is None:
-            arguments, environ = _command(self._hello)
+            arguments, environ = command_of(self._hello)
             try:
                 self._process = WorkerProcess(
                     arguments, self._log_path, {**self._environ, **environ}, self._template, self._interpreter
@@ -259,7 +255,7 @@ class Worker(Closing):
         )
 
 
-def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
+def command_of(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
     """Arguments and extra environment of a worker for ``hello``; one that opens no device cannot see any either."""
     environ = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": _WAIT_POLICY}
     if hello.device == "none":
@@ -267,52 +263,3 @@ def _command(hello: Hello) -> tuple[tuple[str, ...], dict[str, str]]:
         blind = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
         return ("--family", hello.family, "--background"), {**environ, **blind, **target}
     return ("--family", hello.family), environ
-
-
-def _prune(folder: Path) -> None:
-    """Keep the latest logs of lost workers only."""
-    with contextlib.suppress(OSError):
-        logs = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
-        for old in logs[:-_MOST_LOGS]:
-            old.unlink(missing_ok=True)
-
-
-class WorkerPlace(Closing):
-    """Where the workers of one command leave their logs and find their caches: below the state folder.
-
-    ``python`` is an interpreter with packages of its own, and sees none of this one's.
-    """
-
-    def __init__(self, state_dir: Path, stem: str, python: str | None = None) -> None:
-        self._logs = state_dir.absolute() / "logs"
-        _prune(self._logs)
-        self._stem = f"{stem}-{os.getpid()}"
-        self._count = itertools.count(1)  # safe among threads
-        cache = os.environ.get(CACHE_FOLDER_VARIABLE) or str(state_dir.absolute() / "cache")
-        self._environ = {CACHE_FOLDER_VARIABLE: cache} | ({"PYTHONPATH": ""} if python else {})
-        self._interpreter = (python, "-P") if python else (sys.executable,)
-        self._template: Template | None = None
-
-    def prefer_forks(self, hello: Hello, deadlines: Deadlines) -> None:
-        """From here on all workers are for ``hello``, and forks of one process where that is possible.
-
-        That process belongs to the calling thread (see :mod:`attnctl.gpu.process`).
-        """
-        if can_fork():
-            arguments, environ = _command(hello)
-            environ = {**self._environ, **environ}
-            with contextlib.suppress(OSError):  # a worker by itself will be told the same, and say it
-                self._template = Template(arguments, self._log_path("template"), environ, deadlines.start)
-
-    def worker(self, hello: Hello, deadlines: Deadlines) -> Worker:
-        """A worker with a log file of its own."""
-        log_path = self._log_path(str(next(self._count)))
-        return Worker(hello, deadlines, log_path, self._environ, self._template, interpreter=self._interpreter)
-
-    def close(self) -> None:
-        """From any thread: no worker is forked any more."""
-        if self._template:
-            self._template.close()
-
-    def _log_path(self, name: str) -> Path:
-        return self._logs / f"{self._stem}-{name}.log"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from attnctl.errors import Unavailable
 from attnctl.gpu import memory
-from attnctl.gpu.client import Worker, WorkerPlace
+from attnctl.gpu.client import Worker
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.farm import Compiler, CompilerLost, Farm
 from attnctl.gpu.lost import WorkerLost
+from attnctl.gpu.place import WorkerPlace
 from attnctl.gpu.protocol import Compile, CompileReply, Hello, Result
 from attnctl_kernels.contract import Candidate, Outcome, Task
 

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attnctl.gpu.client import OnPhase, Worker, WorkerPlace
+from attnctl.gpu.client import OnPhase, Worker
 from attnctl.gpu.closing import Closing
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lock import DeviceLock
 from attnctl.gpu.lost import WorkerLost
+from attnctl.gpu.place import WorkerPlace
 from attnctl.gpu.protocol import (
     CachePolicy,
     Contender,

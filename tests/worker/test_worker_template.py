@@ -10,10 +10,11 @@ import pytest
 from processes import gone
 from worker_tasks import HELLO, candidate, task
 
-from attnctl.gpu.client import Worker, WorkerPlace
+from attnctl.gpu.client import Worker
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.lost import WorkerLost
 from attnctl.gpu.measurer import Measurer
+from attnctl.gpu.place import WorkerPlace
 from attnctl.gpu.protocol import Contender
 from attnctl.gpu.template import FORK_VARIABLE
 from attnctl_kernels.contract import Outcome
