@@ -144,6 +144,8 @@ def _first_maxima(
     if cutlass.const_expr(t.diagonal):
         d_ring.wait(own_at)
         fragments.score_diagonal(diagonal, own_score, row_max, row_sum, row, bounds, quad, before_cap)
+        # TMA, which fills the buffer next, must come after these reads: they are of another proxy.
+        cute.arch.fence_view_async_shared()
         d_ring.release(own_at, done, q_ring, own_at)
     else:
         fragments.start(row_max, row_sum)
