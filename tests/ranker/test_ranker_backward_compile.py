@@ -31,12 +31,18 @@ def test_it_takes_the_shared_memory_of_the_model_and_spills_nothing(kernel):
 
 @pytest.mark.skipif(not NVDISASM.is_file(), reason="the triton wheel brings nvdisasm")
 def test_a_step_is_its_products_and_as_few_waits(kernel):
-    """Of 16 deep each: S and dP over head_dim, dV and dK over 64 rows, each square of dQ over the keys of the block."""
+    """Of 16 deep each: S and dP over head_dim, dV and dK over 64 rows, each square of dQ over the keys of the block.
+
+    The first S of all stands ahead of the loop, with a wait of its own.
+    """
     head_dim, config, _, cache = kernel
     code = disassembled(cache)
-    parts, squares = config["tile_m"] // 64, own.squares(head_dim, config)
-    groups = own.warp_groups(config)
-    assert code.count("HGMMA") == parts * (2 * head_dim // 16 + 2 * 4) + squares // groups * groups * 4
-    assert code.count("WARPGROUP.DEPBAR") == 2 * parts + squares // groups
-    # dQ leaves by 16 bytes per thread and instruction: half of what would be pairs.
-    assert len(re.findall(r"REDG?\.E\.ADD\.F32x4", code)) == squares // groups * 8
+    parts, groups = config["tile_m"] // 64, own.warp_groups(config)
+    squares = own.squares(head_dim, config) // groups
+    deep = head_dim // 16
+    assert code.count("HGMMA") == deep + parts * (2 * deep + 2 * 4) + squares * groups * 4
+    # Of every part but the first S, of every part dP, of every square dQ; ahead of the last square dK, behind it S.
+    assert code.count("WARPGROUP.DEPBAR") == 1 + (2 * parts - 1) + squares + 2
+    # dQ leaves a piece of 4 KiB at a time; that of the last step behind the loop.
+    assert code.count("UBLKRED") == squares + 1
+    assert len(re.findall(r"STS\.128", code)) == squares * 8

@@ -12,7 +12,7 @@ from cutlass import Float32, Int32, cute  # noqa: E402
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
 
-from attnctl_kernels.ranker.sm90 import backward, backward_consumer, backward_rows  # noqa: E402
+from attnctl_kernels.ranker.sm90 import backward, backward_consumer, backward_rows, sums  # noqa: E402
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits  # noqa: E402
 
 TRAITS = BackwardTraits(build.DTYPES["bfloat16"], 128, 64, 128, 2)
@@ -104,9 +104,10 @@ def test_lse_and_delta_are_those_of_an_elements_column():
     @cute.jit
     def run(column: cute.Tensor, out: cute.Tensor):
         for quad in range(4):
-            values = backward_consumer._stats(column, Int32(2 * quad))
+            values = cute.make_rmem_tensor((2, ROWS // 8), Float32)
+            backward_consumer.load_stats(values, column, Int32(2 * quad))
             for i in range(16):
-                out[quad, i] = values[i]
+                out[quad, i] = values[i % 2, i // 2]
 
     column = torch.arange(64, dtype=torch.float32)
     run(from_dlpack(column), from_dlpack(out))
@@ -115,33 +116,52 @@ def test_lse_and_delta_are_those_of_an_elements_column():
 
 
 def test_dq_comes_back_from_the_order_of_its_sums(monkeypatch):
-    """A square of dQ, added by all threads of a warp group, and read by those that finish it: as it was."""
-    monkeypatch.setattr(backward_consumer, "_add_four", _store_four)
-    sums, back, again = (torch.full((ROWS, ROWS), -1.0) for _ in range(3))
+    """A square of dQ, staged by all threads of a warp group, and read by those that finish it: as it was."""
+    memory = torch.full((1, 1, ROWS, ROWS), -1.0)
+    back, again = (torch.full((ROWS, ROWS), -1.0) for _ in range(2))
 
     @cute.jit
-    def run(sums: cute.Tensor, back: cute.Tensor, again: cute.Tensor):
+    def run(memory: cute.Tensor, back: cute.Tensor, again: cute.Tensor):
+        pieces, rows = sums.by_warp(memory)[0, 0, None, None, 0, 0], sums.by_row(memory)[0, 0, None, None]
         for thread in range(THREADS):
             square = cute.make_rmem_tensor(cute.make_layout(32), Float32)
             for i in cutlass.range_constexpr(32):
                 row, column = place(thread, i)
                 square[i] = Float32(row * ROWS + column)
-            backward_consumer.add_dq(square, sums, Int32(own_row(thread)), Int32(4 * (thread % 4)))
+            sums.lay_out(square, pieces[None, thread // 32], Int32(thread % 32))
         for row in range(ROWS):
             for pair in cutlass.range_constexpr(ROWS // 16):
                 lanes = [Int32(2 * pair), Int32(2 * pair + 1)]
-                mixed = [_part_of(sums, row, lane) for lane in (2 * pair, 2 * pair + 1)]
+                mixed = [_part_of(rows, row, lane) for lane in (2 * pair, 2 * pair + 1)]
                 plain = both(monkeypatch, backward_rows.unmix, mixed, lanes)
                 remixed = both(monkeypatch, backward_rows.mix, plain, lanes)
                 for n in cutlass.range_constexpr(2):
                     for i in cutlass.range_constexpr(8):
                         back[row, 16 * pair + 8 * n + i] = plain[n][i]
-                        again[row, 16 * pair + 8 * n + i] = remixed[n][i]
+                        again[row, 16 * pair + 8 * n + i] = remixed[n][i] - rows[row, 8 * (2 * pair + n) + i]
 
-    run(*(from_dlpack(x) for x in (sums, back, again)))
-    expected = np.arange(ROWS * ROWS, dtype=np.float32).reshape(ROWS, ROWS)
-    np.testing.assert_array_equal(back.numpy(), expected)
-    np.testing.assert_array_equal(again.numpy(), sums.numpy())
+    run(*(from_dlpack(x) for x in (memory, back, again)))
+    np.testing.assert_array_equal(back.numpy(), np.arange(ROWS * ROWS, dtype=np.float32).reshape(ROWS, ROWS))
+    assert not again.any()
+
+
+def test_sums_have_a_place_for_each_element_of_each_row():
+    """Both views cover all of a head's memory, and agree on where rows and columns of 64 begin."""
+
+    def function():
+        memory = cute.make_tensor(cute.make_ptr(Float32, 0, cute.AddressSpace.gmem), cute.make_layout((2, 3, 192, 128)))
+        rows, pieces = sums.by_row(memory), sums.by_warp(memory)
+        offsets = [cute.crd2idx((0, 0, row, column), rows.layout) for row in range(192) for column in range(128)]
+        corners = [
+            (cute.crd2idx((1, 2, 64 * r, 64 * c), rows.layout), cute.crd2idx((1, 2, 0, 0, c, r), pieces.layout))
+            for r in range(3)
+            for c in range(2)
+        ]
+        return offsets, corners
+
+    offsets, corners = traced(function)
+    assert len(set(offsets)) == 192 * 128
+    assert all(one == other for one, other in corners)
 
 
 def _part_of(sums, row, lane):
@@ -162,9 +182,3 @@ def both(monkeypatch, function, parts, lanes):
         monkeypatch.setattr(backward_rows, "_swap", lambda _, received=received: received)
         results.append(function(part, lane))
     return results
-
-
-def _store_four(address, *values):
-    target = cute.make_tensor(cute.make_ptr(Float32, address, cute.AddressSpace.gmem), cute.make_layout(4))
-    for i, value in enumerate(values):
-        target[i] = value

@@ -29,9 +29,11 @@ BF16, F16 = torch.bfloat16, torch.float16
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kernels_on_disk():
-    every = [(head_dim, BF16, config) for head_dim in own.HEAD_DIMS for config in configs(head_dim)]
-    every += [(head_dim, F16, own.default_config(head_dim)) for head_dim in own.HEAD_DIMS]
+def kernels_on_disk(request):
+    """Those of the tests that were chosen: all configs only where each is tried."""
+    chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    every = [(each["head_dim"], BF16, each["config"]) for each in chosen if "config" in each]
+    every += [(head_dim, dtype, own.default_config(head_dim)) for head_dim in own.HEAD_DIMS for dtype in (BF16, F16)]
     every += [(head_dim, dtype, None) for head_dim in own.HEAD_DIMS for dtype in (BF16, F16)]
     compile_ahead(every)
 

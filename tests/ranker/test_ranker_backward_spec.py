@@ -32,7 +32,7 @@ def test_what_the_rules_let_through_fits(head_dim):
     configs = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     passed = [each for each in configs if not list(check(case(each, head_dim), FAMILY.rules()))]
     assert FAMILY.default_config(problem, "backward", "sm_90", None) in passed
-    assert 4 < len(passed) < len(configs)
+    assert 3 < len(passed) < len(configs)
     for config in passed:
         assert FAMILY.config_model("backward").model_validate(config)
         assert all(each.headroom >= 0 for each in FAMILY.resources(case(config, head_dim)))
@@ -40,10 +40,10 @@ def test_what_the_rules_let_through_fits(head_dim):
 
 @pytest.mark.parametrize(
     ("head_dim", "tile_m", "tile_n", "stages", "expected"),
-    [(128, 64, 128, 3, 198656), (128, 64, 128, 4, 232448), (64, 128, 128, 2, 166912)],
+    [(128, 64, 128, 2, 198656), (128, 64, 128, 3, 231424), (64, 128, 128, 2, 199680)],
 )
 def test_shared_memory_by_hand(head_dim, tile_m, tile_n, stages, expected):
-    """K and V, stages of Q and dO, two buffers of dS; 8 bytes per row of a stage; barriers of 8 bytes; whole KiB."""
+    """K, V, stages of Q and dO, two buffers of dS, dQ; 8 bytes per row of a stage; barriers of 8 bytes; whole KiB."""
     assert own.smem_bytes(head_dim, {"tile_m": tile_m, "tile_n": tile_n, "stages": stages}) == expected
 
 

@@ -17,7 +17,7 @@ from attnctl_kernels.ranker.checks import check_gradient  # noqa: E402
 HISTORY, SEQLEN, SCALE = 13, 20, 0.3
 MASK = Mask(pattern="history_candidate", history_len=HISTORY)
 BOUNDS = torch.tensor([[0, HISTORY, HISTORY, SEQLEN]] * 2, dtype=torch.int32)
-CONFIG = "tile_m=128 stages=1"
+CONFIG = "tile_m=128 stages=2"
 
 
 @op._forward.register_kernel("cpu")
@@ -130,7 +130,7 @@ def test_a_compiled_program_follows_shapes_scale_and_config(monkeypatch, dynamic
     whole = torch.compile(op.attention, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for scale, tile_m in ((0.3, 64), (0.2, 128), (0.1, 192)):
         given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
-        how = {"config": {"tile_m": tile_m}, "backward_config": {"tile_m": 128, "stages": 1}, "softmax_scale": scale}
+        how = {"config": {"tile_m": tile_m}, "backward_config": {"tile_m": 128, "stages": 2}, "softmax_scale": scale}
 
         def own(*arrays, how=how):
             return whole(*arrays, BOUNDS, **how)

@@ -9,7 +9,7 @@ from attnctl_kernels.ranker.config import BARRIER_BYTES, ELEMENT_BYTES, REGISTER
 
 TILES_M = (64, 128)
 TILES_N = (64, 128)
-STAGES = tuple(range(1, 7))
+STAGES = tuple(range(2, 7))
 HEAD_DIMS = (64, 128)
 PATTERNS: tuple[Pattern, ...] = ("history_candidate", "dense")
 
@@ -36,24 +36,37 @@ def warp_groups(config: Config) -> int:
     return int(config["tile_n"]) // ROWS
 
 
+def keys_in_registers(head_dim: int) -> bool:
+    """Whether there is room for a warp group's keys and values, which are the same in every step."""
+    return head_dim == 64
+
+
 def squares(head_dim: int, config: Config) -> int:
     """The 64 x 64 squares of a step's dQ, which the warp groups divide among themselves."""
     return int(config["tile_m"]) // ROWS * (head_dim // ROWS)
 
 
 def smem_bytes(head_dim: int, config: Config) -> int:
-    """K and V; rings of Q, dO, and LSE with delta; two buffers of dS; barriers; rounded up."""
+    """K and V; rings of Q, dO, and LSE with delta; two buffers of dS; a square of dQ per warp group; barriers.
+
+    Rounded up to whole KiB.
+    """
     tile_m, tile_n, stages = (int(config[name]) for name in ("tile_m", "tile_n", "stages"))
     elements = (2 * tile_n + 2 * stages * tile_m) * head_dim + SCORE_BUFFERS * tile_m * tile_n
+    floats = tile_n * ROWS + 2 * stages * tile_m
     barriers = 2 + 2 * stages
-    used = elements * ELEMENT_BYTES + 2 * stages * tile_m * FLOAT_BYTES + barriers * BARRIER_BYTES
+    used = elements * ELEMENT_BYTES + floats * FLOAT_BYTES + barriers * BARRIER_BYTES
     return -(-used // SMEM_GRANULE) * SMEM_GRANULE
 
 
 def fragment_registers(head_dim: int, config: Config) -> int:
-    """Per consumer thread: dK and dV of 64 keys, S and dP of 64 x 64, P, and dS of the part before, in 16 bits."""
+    """Per consumer thread: dK and dV of 64 keys, S and dP of 64 x 64, P, and dS of the part before, in 16 bits.
+
+    At head_dim 64 also K and V.
+    """
     parts_before = 1 if int(config["tile_m"]) > ROWS else 0
-    return head_dim + ROWS // 2 + ROWS // 2 + ROWS // 4 * (1 + parts_before)
+    keys = head_dim // 2 if keys_in_registers(head_dim) else 0
+    return head_dim + ROWS // 2 + ROWS // 2 + ROWS // 4 * (1 + parts_before) + keys
 
 
 def register_limit(config: Config) -> int:

@@ -42,13 +42,14 @@ def backward_tile_n_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
     yield from not_one_of(case, "tile_n", own.TILES_N)
 
 
-@rule("RANKER-B003", passes=BACKWARD, why="more than six buffers never fit")
+@rule("RANKER-B003", passes=BACKWARD, why="a step begins the next one, and more than six buffers never fit")
 def number_of_backward_stages_without_a_kernel(case: Case) -> Iterator[Violation]:
-    """A ring of no stage, or of more than six.
+    """A ring of one stage, or of more than six.
 
-    What: `config.backward.stages` is 1 to 6.
+    What: `config.backward.stages` is 2 to 6.
 
-    Why: A stage holds Q, dO, LSE and delta of a step. With one, every load is waited for.
+    Why: A stage holds Q, dO, LSE and delta of a step. A step ends with the scores of the next one, while its own
+    queries are still read: with one stage it would wait for ever.
 
     Fix: 2.
     """
@@ -57,16 +58,16 @@ def number_of_backward_stages_without_a_kernel(case: Case) -> Iterator[Violation
 
 @rule("RANKER-B004", passes=BACKWARD, why="a block has 227 KiB")
 def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
-    """Keys, rings and dS need more shared memory than a block can have.
+    """Keys, rings, dS and dQ need more shared memory than a block can have.
 
-    What: `2 * ((2 * tile_n + 2 * stages * tile_m) * head_dim + 2 * tile_m * tile_n) + 8 * stages * tile_m +
-    8 * (2 + 2 * stages)`, rounded up to 1024, is at most 232448.
+    What: `2 * ((2 * tile_n + 2 * stages * tile_m) * head_dim + 2 * tile_m * tile_n) + 256 * tile_n +
+    8 * stages * tile_m + 8 * (2 + 2 * stages)`, rounded up to 1024, is at most 232448.
 
-    Why: K and V of a block, the ring of Q and dO with LSE and delta, and two buffers of dS lie in shared memory
-    together. The launch fails where they do not fit.
+    Why: K and V of a block, the ring of Q and dO with LSE and delta, two buffers of dS, and a square of dQ per warp
+    group lie in shared memory together. The launch fails where they do not fit.
 
-    Fix: The largest number of stages that fits, or a smaller tile. At head_dim 128, 64 x 128 with five stages needs
-    265216 bytes; with four, 232448: all there is.
+    Fix: The largest number of stages that fits, or a smaller tile. At head_dim 128, 64 x 128 with four stages needs
+    265216 bytes; with three, 231424.
     """
     if not covers(case):
         return
@@ -106,11 +107,11 @@ def dq_does_not_divide_among_warp_groups(case: Case) -> Iterator[Violation]:
 def backward_registers_exceeded(case: Case) -> Iterator[Violation]:
     """Gradients, scores and weights take more registers than a consumer thread has.
 
-    What: `head_dim + 80`, and 16 more where `tile_m` is 128, is at most 208.
+    What: `head_dim + 80`, 16 more where `tile_m` is 128, and 32 more at head_dim 64, is at most 208.
 
     Why: A thread holds 1/128 of dK and dV of 64 keys in float32, of S and dP of 64 x 64 in float32, and of P in 16
-    bits; with two parts per step also of dS of the first, which is still being multiplied. `setmaxnreg` gives it 240
-    registers, of which 32 go to addresses, LSE and delta.
+    bits; with two parts per step also of dS of the first, which is still being multiplied, and at head_dim 64 also of
+    K and V. `setmaxnreg` gives it 240 registers, of which 32 go to addresses, LSE and delta.
 
     Fix: `tile_m: 64`.
     """

@@ -4,13 +4,14 @@ import math
 from typing import Any
 
 import cuda.bindings.driver as cuda
+import cutlass
 from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
 from attnctl_kernels.ranker.backward_config import SCORE_BUFFERS
 from attnctl_kernels.ranker.config import REGISTERS, ROWS
-from attnctl_kernels.ranker.sm90 import backward_rows, tma, walk
+from attnctl_kernels.ranker.sm90 import backward_rows, sums, tma, walk
 from attnctl_kernels.ranker.sm90.backward_consumer import consume
 from attnctl_kernels.ranker.sm90.backward_producer import load
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
@@ -46,9 +47,16 @@ class Backward:
         mQ, mK, mV, mO, mdO, mdQ, mdK, mdV = (_aligned(x) for x in (mQ, mK, mV, mO, mdO, mdQ, mdK, mdV))
         per_block = backward_rows.rows_per_block(t)
         chunks = cute.ceil_div(seqlen + 2 * t.tile_m, per_block)  # as many rows as there are slots, too
-        self.prepare(mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, softmax_scale, chunks).launch(
-            grid=[chunks * num_heads_kv * batch_size, 1, 1], block=[backward_rows.THREADS, 1, 1], stream=stream
-        )
+        rows = mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, softmax_scale, chunks
+        launch = {
+            "grid": [chunks * num_heads_kv * batch_size, 1, 1],
+            "block": [backward_rows.THREADS, 1, 1],
+            "stream": stream,
+        }
+        if num_heads_q == num_heads_kv:
+            self.prepare(*rows, False).launch(**launch)
+        else:
+            self.prepare(*rows, True).launch(**launch)
 
         part_layout, scores_layout = tma.swizzled(t.dtype, t.part), tma.swizzled(t.dtype, (ROWS, ROWS))
         loads, stores = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
@@ -59,7 +67,8 @@ class Backward:
         (tma_q, gQ), (tma_do, gdO), (tma_k, gK), (tma_v, gV) = (atom(loads, x) for x in (mQ, mdO, mK, mV))
         (tma_dk, gdK), (tma_dv, gdV) = (atom(stores, x) for x in (mdK, mdV))
         k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
-        mma_s = _mma(t, k_major, k_major, (ROWS, ROWS))
+        source = warpgroup.OperandSource.RMEM if t.keys_in_registers else None
+        mma_s = _mma(t, k_major, k_major, (ROWS, ROWS), source)
         mma_dkv = _mma(t, k_major, mn_major, t.part, warpgroup.OperandSource.RMEM)
         mma_dq = _mma(t, mn_major, mn_major, (ROWS, ROWS))
         self.main(
@@ -71,25 +80,45 @@ class Backward:
             block=[WARP_GROUP * (t.warp_groups + 1), 1, 1],
             stream=stream,
             min_blocks_per_mp=1,
+            use_pdl=True,
         )  # fmt: skip
 
         chunks = cute.ceil_div(seqlen, per_block)
         self.finish(mSums, mdQ, mBounds, softmax_scale, chunks).launch(
-            grid=[chunks * num_heads_q * batch_size, 1, 1], block=[backward_rows.THREADS, 1, 1], stream=stream
+            grid=[chunks * num_heads_q * batch_size, 1, 1],
+            block=[backward_rows.THREADS, 1, 1],
+            stream=stream,
+            use_pdl=True,
         )
 
     @cute.kernel
     def prepare(
         self, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor,
         mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor,
-        scale: Float32, num_chunks: Int32,
+        scale: Float32, num_chunks: Int32, grouped: cutlass.Constexpr,
     ):  # fmt: skip
+        cute.arch.griddepcontrol_launch_dependents()
         backward_rows.prepare(
-            self.traits, mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, scale, num_chunks
+            self.traits,
+            mQ,
+            mK,
+            mV,
+            mO,
+            mdO,
+            mLSE,
+            mdK,
+            mdV,
+            mSums,
+            mStats,
+            mBounds,
+            scale,
+            num_chunks,
+            grouped,
         )
 
     @cute.kernel
     def finish(self, mSums: cute.Tensor, mdQ: cute.Tensor, mBounds: cute.Tensor, scale: Float32, num_chunks: Int32):
+        cute.arch.griddepcontrol_wait()
         backward_rows.finish(self.traits, mSums, mdQ, mBounds, scale, num_chunks)
 
     @cute.kernel
@@ -104,6 +133,7 @@ class Backward:
     ):  # fmt: skip
         """A block of keys of one head, and all rows that see it."""
         t = self.traits
+        cute.arch.griddepcontrol_launch_dependents()
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         index, _, _ = cute.arch.block_idx()
         first_key, head, batch = walk.key_block(t, index, num_heads_kv, batch_size, seqlen, mBounds)
@@ -141,6 +171,7 @@ class Backward:
                     (storage.k, keys), (storage.v, keys), (storage.q, steps), (storage.do, steps), (storage.ds, scores),
                 )
             )  # fmt: skip
+            sdQ = storage.dq.get_tensor(cute.make_layout((sums.PIECE, sums.WARPS, t.warp_groups)))
             sStats = storage.stats.get_tensor(cute.make_layout((2 * t.tile_m, t.stages)))
 
             registers, producer_registers = REGISTERS[t.warp_groups]
@@ -152,10 +183,13 @@ class Backward:
                     load(t, atoms, tensors, buffers, (kv_ring, ring), mStats, block, rows, clipped[1], group_size)
             else:
                 cute.arch.setmaxregister_increase(registers)
+                buffers, stores = (sQ, sdO, sStats, sK, sV, sdS, sdQ), ((tma_dk, gdK), (tma_dv, gdV))
                 consume(
-                    t, mSums, (sQ, sdO, sStats, sK, sV, sdS), (kv_ring, ring), ((tma_dk, gdK), (tma_dv, gdV)), block,
-                    rows, clipped[1], group_size, scale, scale_log2, (mma_s, mma_dkv, mma_dq),
+                    t, mSums, buffers, (kv_ring, ring), stores, block, rows, clipped[1], group_size, scale, scale_log2,
+                    (mma_s, mma_dkv, mma_dq),
                 )  # fmt: skip
+        else:
+            cute.arch.griddepcontrol_wait()  # as the others do: when this kernel ends, the first one has
 
     def _storage(self) -> Any:
         """In this order nothing is padded: buffers are multiples of 1024 bytes, barriers come last."""
@@ -171,6 +205,7 @@ class Backward:
             q: buffer(t.stages * t.tile_m * t.head_dim)
             do: buffer(t.stages * t.tile_m * t.head_dim)
             ds: buffer(SCORE_BUFFERS * t.tile_m * t.tile_n)
+            dq: cute.struct.MemRange[Float32, t.tile_n * ROWS]
             stats: cute.struct.MemRange[Float32, t.stages * 2 * t.tile_m]
             barriers: cute.struct.MemRange[Int64, 2 + 2 * t.stages]
 

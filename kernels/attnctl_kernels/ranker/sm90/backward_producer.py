@@ -32,21 +32,23 @@ def load(
         tma.load(tma_k, gK, at, sK[None, None, part], t.part, barrier)
         tma.load(tma_v, gV, at, sV[None, None, part], t.part, barrier)
 
+    cute.arch.griddepcontrol_wait()  # for LSE and delta
     stage = Cursor.start(t.stages)
-    stats_bytes = 2 * t.tile_m * FLOAT_BYTES
-    for step in cutlass.range(group_size * num_tiles, unroll=1):
-        member = step // num_tiles
-        head, tile = kv_head * group_size + member, step - member * num_tiles
-        begin, end = walk.row_tile(t, rows, tile)
-        barrier = ring.acquire(stage, 2 * t.num_bytes(t.tile_m) + stats_bytes)
-        for part in cutlass.range_constexpr(t.row_parts):
-            at = box_at(begin + part * ROWS, end, head, batch)
-            tma.load(tma_q, gQ, at, sQ[None, None, part, stage.index], t.part, barrier)
-            tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
-        with cute.arch.elect_one():
-            bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
-            cute.copy(bulk, mStats[batch, head, tile, None], sStats[None, stage.index], mbar_ptr=barrier)
-        stage.advance()
+    num_bytes = 2 * t.num_bytes(t.tile_m) + 2 * t.tile_m * FLOAT_BYTES
+    for member in cutlass.range(group_size, unroll=1):
+        head = kv_head * group_size + member
+        for tile in cutlass.range(num_tiles, unroll=1):
+            begin, end = walk.row_tile(t, rows, tile)
+            barrier = ring.acquire(stage, num_bytes)
+            for part in cutlass.range_constexpr(t.row_parts):
+                at = box_at(begin + part * ROWS, end, head, batch)
+                tma.load(tma_q, gQ, at, sQ[None, None, part, stage.index], t.part, barrier)
+                tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
+            with cute.arch.elect_one():
+                bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
+                cute.copy(bulk, mStats[batch, head, tile, None], sStats[None, stage.index], mbar_ptr=barrier)
+            stage.advance()
+    ring.acquire(stage, 0)  # a step that is none: consumers begin one ahead
 
 
 def box_at(begin: Int32, limit: Int32, head: Int32, batch: Int32) -> tuple[Int32, ...]:

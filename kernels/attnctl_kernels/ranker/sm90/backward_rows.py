@@ -13,7 +13,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Int32, cute
 
-from attnctl_kernels.ranker.sm90 import fragments, walk
+from attnctl_kernels.ranker.sm90 import fragments, sums, walk
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
 
 THREADS = 128
@@ -28,9 +28,9 @@ def rows_per_block(t: BackwardTraits) -> int:
 def prepare(
     t: BackwardTraits, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor,
     mLSE: cute.Tensor, mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
-    mBounds: cute.Tensor, scale: Float32, num_chunks: Int32,
+    mBounds: cute.Tensor, scale: Float32, num_chunks: Int32, grouped: cutlass.Constexpr,
 ):  # fmt: skip
-    """A row of one key head, and of the query heads that share it."""
+    """A row of one key head, and of the query heads that share it: a loop over those takes twice the registers."""
     num_heads, seqlen = mK.shape[2], mK.shape[1]
     row, head, batch, lane = _place(t, num_chunks, num_heads)
     clipped = walk.clip(walk.bounds_of(mBounds, batch), seqlen)
@@ -39,47 +39,66 @@ def prepare(
     slot = walk.slot_of(t, rows, row)
     history = h_lo <= row and row < h_hi
     candidate = slot >= 0 and not history
-    scale_log2 = scale * math.log2(math.e)
 
-    k, v, q, o, do = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(5))
-    for x in (k, v, q, o, do):
+    k, v = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(2))
+    dk, dv = (cute.make_rmem_tensor(COLUMNS, Float32) for _ in range(2))
+    for x in (k, v, dk, dv):
         x.fill(0.0)
-    dk, dv, dq = (cute.make_rmem_tensor(COLUMNS, Float32) for _ in range(3))
-    dk.fill(0.0)
-    dv.fill(0.0)
     if candidate:
         _read(mK[batch, row, head, None], lane, k)
         _read(mV[batch, row, head, None], lane, v)
-    group = mQ.shape[2] // num_heads
-    for member in cutlass.range(group, unroll=1):
-        q_head = head * group + member
-        lse = Float32(0.0)
-        if slot >= 0:
-            _read(mO[batch, row, q_head, None], lane, o)
-            _read(mdO[batch, row, q_head, None], lane, do)
-            lse = mLSE[batch, q_head, row] * math.log2(math.e)
-        if candidate:
-            _read(mQ[batch, row, q_head, None], lane, q)
-        delta, score, dp = (_dot(t, x, y) for x, y in ((o, do), (q, k), (v, do)))
-        p = cute.math.exp2(score * scale_log2 - lse, fastmath=True) if candidate else Float32(0.0)
-        ds = p * (dp - delta)
-        for i in cutlass.range_constexpr(COLUMNS):
-            dk[i] = dk[i] + ds * q[i].to(Float32)
-            dv[i] = dv[i] + p * do[i].to(Float32)
-            dq[i] = ds * k[i].to(Float32)
-        mixed = mix(dq, lane)
-        if slot >= 0:
-            cute.autovec_copy(mixed, _part(mSums[batch, q_head, slot, None], lane))
-            if lane == 0:
-                _write_stats(t, mStats, (batch, q_head, slot), lse, delta)
-        if lane == 0 and walk.is_spare(t, rows, row):
-            # Slots are counted as rows are, though this one has none: what multiplies zeros must be finite.
-            _write_stats(t, mStats, (batch, q_head, row), Float32(0.0), Float32(0.0))
+    place = batch, row, slot, lane
+    kind = candidate, walk.is_spare(t, rows, row)
+    tensors = mQ, mO, mdO, mLSE, sums.by_row(mSums), mStats
+    if cutlass.const_expr(grouped):
+        group = mQ.shape[2] // num_heads
+        for member in cutlass.range(group, unroll=1):
+            _prepare_query(t, tensors, place, kind, head * group + member, scale, k, v, dk, dv)
+    else:
+        _prepare_query(t, tensors, place, kind, head, scale, k, v, dk, dv)
     if row < seqlen and not history:
         for i in cutlass.range_constexpr(COLUMNS):
             dk[i] = dk[i] * scale
         _write(dk, mdK[batch, row, head, None], lane, t.dtype)
         _write(dv, mdV[batch, row, head, None], lane, t.dtype)
+
+
+@cute.jit
+def _prepare_query(
+    t: BackwardTraits, tensors: Any, place: Any, kind: Any, head: Int32, scale: Float32,
+    k: cute.Tensor, v: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor,
+):  # fmt: skip
+    """What a row has of a query head: LSE, delta, the first value of its sums; its parts are added to dk and dv."""
+    mQ, mO, mdO, mLSE, mSums, mStats = tensors
+    batch, row, slot, lane = place
+    candidate, spare = kind
+    q, o, do = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(3))
+    dq = cute.make_rmem_tensor(COLUMNS, Float32)
+    for x in (q, o, do):
+        x.fill(0.0)
+    lse = Float32(0.0)
+    if slot >= 0:
+        _read(mO[batch, row, head, None], lane, o)
+        _read(mdO[batch, row, head, None], lane, do)
+        lse = mLSE[batch, head, row] * math.log2(math.e)
+    if candidate:
+        _read(mQ[batch, row, head, None], lane, q)
+    delta, score, dp = (_dot(t, x, y) for x, y in ((o, do), (q, k), (v, do)))
+    exponent = score * scale * math.log2(math.e) - lse
+    p = cute.math.exp2(exponent, fastmath=True) if candidate else Float32(0.0)
+    ds = p * (dp - delta)
+    for i in cutlass.range_constexpr(COLUMNS):
+        dk[i] = dk[i] + ds * q[i].to(Float32)
+        dv[i] = dv[i] + p * do[i].to(Float32)
+        dq[i] = ds * k[i].to(Float32)
+    mixed = mix(dq, lane)
+    if slot >= 0:
+        cute.autovec_copy(mixed, _part(mSums[batch, head, slot, None], lane))
+        if lane == 0:
+            _write_stats(t, mStats, (batch, head, slot), lse, delta)
+    if lane == 0 and spare:
+        # Slots are counted as rows are, though this one has none: what multiplies zeros must be finite.
+        _write_stats(t, mStats, (batch, head, row), Float32(0.0), Float32(0.0))
 
 
 @cute.jit
@@ -94,7 +113,7 @@ def finish(
     mixed = cute.make_rmem_tensor(COLUMNS, Float32)
     mixed.fill(0.0)
     if slot >= 0:
-        cute.autovec_copy(_part(mSums[batch, head, slot, None], lane), mixed)
+        cute.autovec_copy(_part(sums.by_row(mSums)[batch, head, slot, None], lane), mixed)
     dq = unmix(mixed, lane)
     for i in cutlass.range_constexpr(COLUMNS):
         dq[i] = dq[i] * scale

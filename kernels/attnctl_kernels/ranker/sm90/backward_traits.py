@@ -7,6 +7,7 @@ elements: products of parts are whole instructions, and a part is found by its n
 from dataclasses import dataclass
 from typing import Any
 
+from attnctl_kernels.ranker import backward_config
 from attnctl_kernels.ranker.config import ROWS
 
 
@@ -27,6 +28,10 @@ class BackwardTraits:
     def row_parts(self) -> int:
         """Of one step's queries."""
         return self.tile_m // ROWS
+
+    @property
+    def keys_in_registers(self) -> bool:
+        return backward_config.keys_in_registers(self.head_dim)
 
     @property
     def part(self) -> tuple[int, int]:

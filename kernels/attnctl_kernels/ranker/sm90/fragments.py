@@ -41,6 +41,21 @@ def multiply(mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tenso
     warpgroup.commit_group()
 
 
+class Flight:
+    """Products that a warp group has issued: they end in that order, so that each can be waited for."""
+
+    def __init__(self) -> None:
+        self._issued = 0
+
+    def multiply(self, *product: Any) -> int:
+        multiply(*product)
+        self._issued += 1
+        return self._issued
+
+    def wait(self, product: int) -> None:
+        warpgroup.wait_group(self._issued - product)
+
+
 @cute.jit
 def hide_columns(S: cute.Tensor, limit: Int32):
     """Set columns from ``limit`` on, counted from the thread's first one, to minus infinity."""

@@ -25,13 +25,15 @@ class Cursor:
         return Cursor(1, Int32(index), self.parity)
 
     def advance(self) -> None:
+        following = self.following()
+        self.index, self.parity = following.index, following.parity
+
+    def following(self) -> Cursor:
         if cutlass.const_expr(self.stages == 1):
-            self.parity ^= 1
-        else:
-            following = self.index + 1
-            wraps = Int32(following == self.stages)
-            self.index = following * (1 - wraps)
-            self.parity ^= wraps
+            return Cursor(1, self.index, self.parity ^ 1)
+        following = self.index + 1
+        wraps = Int32(following == self.stages)
+        return Cursor(self.stages, following * (1 - wraps), self.parity ^ wraps)
 
     def __extract_mlir_values__(self) -> list[Any]:
         return [self.index.ir_value(), self.parity.ir_value()]
