@@ -128,8 +128,8 @@ def variants(it: Recording, seed: int) -> Iterator[tuple[str, Recording]]:
 def permuted(it: Recording, rng: random.Random) -> Recording:
     """Every parameter's values in another order: time and prediction belong to another config, by one renaming."""
     mapping: dict[str, dict[object, object]] = {}
-    for name in it.space.candidates[0].config:
-        values = list(dict.fromkeys(each.config.get(name) for each in it.space.candidates))
+    for name in dict.fromkeys(name for each in it.space.candidates for name in each.config):
+        values = list(dict.fromkeys(each.config[name] for each in it.space.candidates if name in each.config))
         mapping[name] = dict(zip(values, rng.sample(values, len(values)), strict=True))
 
     def renamed(candidate: Candidate) -> str:
