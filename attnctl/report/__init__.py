@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from attnctl.errors import UsageError
+from attnctl.words import counted
 
 if TYPE_CHECKING:
     from attnctl.rules.check import Report
@@ -34,8 +35,8 @@ class Summary:
         return asdict(self)
 
     def __str__(self) -> str:
-        found = f"{_count(self.errors, 'error')}, {_count(self.warnings, 'warning')}"
-        return f"{_count(self.files, 'file')}, {_count(self.problems, 'problem')}: {found}"
+        found = f"{counted(self.errors, 'error')}, {counted(self.warnings, 'warning')}"
+        return f"{counted(self.files, 'file')}, {counted(self.problems, 'problem')}: {found}"
 
 
 def summarize(reports: Sequence[Report]) -> Summary:
@@ -61,7 +62,3 @@ def get_renderer(name: str) -> Renderer:
     if name not in renderer_names():
         raise UsageError(f"unknown format {name!r}", f"known: {', '.join(renderer_names())}")
     return cast("Renderer", importlib.import_module(f"{__name__}.{name}"))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

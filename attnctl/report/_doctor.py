@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from attnctl.machine import Ability, Machine
 from attnctl.report._table import table
+from attnctl.words import counted
 
 
 def lines(machine: Machine, families: Sequence[Ability]) -> Iterator[str]:
-    cores = "1 core" if machine.cpus == 1 else f"{machine.cpus} cores"
-    yield f"attnctl {machine.attnctl}, Python {machine.python}, {machine.system}, {cores}"
+    yield f"attnctl {machine.attnctl}, Python {machine.python}, {machine.system}, {counted(machine.cpus, 'core')}"
     for gpu in machine.gpus:
         yield f"GPU {gpu.index}: {gpu.name} ({gpu.arch}), {gpu.memory_mib} MiB, driver {gpu.driver}"
     if machine.no_gpu:

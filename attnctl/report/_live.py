@@ -13,6 +13,7 @@ from attnctl.report._tally import Tally
 from attnctl.report._terminal import one_line
 from attnctl.tune.progress import Progress
 from attnctl.tune.space import Space
+from attnctl.words import counted
 from attnctl_kernels.contract import Candidate, Outcome
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class _Plain(_Display):
             self.say(str(self._tally))
 
     def finals(self, process: int, processes: int, contenders: int) -> None:
-        self.say(f"finals: process {process} of {processes}, {contenders} contenders")
+        self.say(f"finals: process {process} of {processes}, {counted(contenders, 'contender')}")
 
 
 class _Every(_Plain):

@@ -12,6 +12,7 @@ from attnctl.tune.finals import ranked
 from attnctl.tune.journal import OutcomeRecord
 from attnctl.tune.outcome import Status, TaskResult
 from attnctl.tune.space import Drop, Space
+from attnctl.words import counted
 from attnctl_kernels.contract import Candidate, Outcome
 
 SHOWN = 10
@@ -40,7 +41,7 @@ def summary(result: TaskResult) -> Iterator[str]:
     yield f"{result.space.size} in the space, {len(result.space.drops)} dropped by rules, {len(tried)} tried"
     if not result.measured_all:
         left = len(result.space.candidates) - len(result.outcomes)
-        yield f"the budget ended before {left} candidates were tried: --resume goes on"
+        yield f"the budget ended before {counted(left, 'candidate')} could be tried: --resume goes on"
     elif result.stopped and len(tried) < len(result.space.candidates):
         yield f"stopped: {result.stopped.reason}"
     yield from dropped(result.space)
@@ -140,7 +141,7 @@ def _evidence(result: TaskResult) -> str:
     assert result.decision is not None
     floors = [each.floor for each in result.decision.vs_incumbent.values()]
     floor = f", A/A floor {max(floors):.1%}" if floors else ""
-    return f"{len(result.names)} contenders in {result.processes} processes{floor}"
+    return f"{counted(len(result.names), 'contender')} in {result.processes} processes{floor}"
 
 
 def _tried(result: TaskResult) -> Iterator[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from attnctl.gpu.protocol import Result
 from attnctl.report._terminal import one_line
 from attnctl.tune.space import Space
+from attnctl.words import counted
 from attnctl_kernels.contract import Candidate, Outcome
 
 
@@ -83,7 +84,10 @@ class Tally:
             yield "best", f"{best[0]:,.1f} us{ratio}: {one_line(str(best[1]))}"
         if self.finals:
             process, processes, contenders = self.finals
-            yield "finals", f"process {process} of {processes}, {contenders} contenders{self._left_of_finals()}"
+            yield (
+                "finals",
+                f"process {process} of {processes}, {counted(contenders, 'contender')}{self._left_of_finals()}",
+            )
 
     def _left(self) -> str:
         if not 0 < self.done < self.total or self.finals:

@@ -9,6 +9,7 @@ from pathlib import Path
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.profile.tuned import entry_key
 from attnctl.tune.journal import Header, Journal, Recorded, read, set_aside
+from attnctl.words import counted
 from attnctl_kernels.contract import SparseBlock, fingerprint
 
 
@@ -43,7 +44,7 @@ def open_journal(path: Path, header: Header, mode: Mode, say: Callable[[str], No
             say(f"the earlier journal does not fit ({obstacle}); it was kept as {aside}")
         return Journal.create(path, header), False
     if not done:
-        say(f"resuming {path}: {len(recorded.outcomes)} candidates are in it (--fresh starts again)")
+        say(f"resuming {path}: it has {counted(len(recorded.outcomes), 'candidate')} (--fresh starts again)")
     return Journal.resume(path, recorded), done
 
 

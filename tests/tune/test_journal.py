@@ -171,7 +171,7 @@ def test_temperature_and_neighbours_do_not_make_it_another_device(tmp_path, head
     said = []
     journal, _ = open_journal(path, header.model_copy(update={"environment": environment}), Mode.AUTO, said.append)
     assert len(journal.recorded.outcomes) == 3
-    assert said == [f"resuming {path}: 3 candidates are in it (--fresh starts again)"]
+    assert said == [f"resuming {path}: it has 3 candidates (--fresh starts again)"]
 
 
 def test_fresh_keeps_what_was_there(tmp_path, header):

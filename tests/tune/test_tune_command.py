@@ -126,7 +126,7 @@ def test_signals_and_kills_lose_nothing(tmp_path):
     done = len(read_journal(journal).outcomes)
     code, out, err = Tool(tmp_path, "tune", "p.yaml", "--budget", "2m").finish()
     assert code == 0, err
-    assert f"resuming {journal}: {done} candidates are in it (--fresh starts again)" in err.splitlines()
+    assert f"resuming {journal}: it has {done} candidate{'s' * (done != 1)} (--fresh starts again)" in err.splitlines()
     assert b"".join(outcome_lines(journal)).startswith(kept)
     keys = [each.result.outcome for each in read_journal(journal).outcomes.values()]
     assert keys == [Outcome.OK] * len(keys)

@@ -1,0 +1,5 @@
+"""How the tool counts."""
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
