@@ -45,6 +45,12 @@ class Stale:
     path: Path
     entry: Entry
     reason: str
+    only_versions: bool = False  # nothing else is wrong: its config is worth measuring
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """What `tune` measures again; None where the config cannot be right here."""
+        return stored_candidate(self.entry) if self.only_versions else None
 
 
 def lookup(
@@ -81,9 +87,11 @@ def lookup(
     if entry is None:
         return Miss(path, _nearest_difference(tuned.entries.values(), task, fixed))
     changed = ", ".join(differences(entry, task, fixed)) if entry.family == task.family else ""
-    reason = changed or why_stale(entry, case_for(loaded, task), versions=versions, num_sms=num_sms)
+    case = case_for(loaded, task)
+    reason = changed or why_stale(entry, case, versions=versions, num_sms=num_sms)
     if reason:
-        return Stale(path, entry, reason)
+        apart_from_versions = changed or why_stale(entry, case, versions=None, num_sms=num_sms)
+        return Stale(path, entry, reason, only_versions=not apart_from_versions)
     unknown = unknown_fields(entry)
     return Hit(path, entry, (f"unknown fields: {', '.join(unknown)}",) if unknown else ())
 

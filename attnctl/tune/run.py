@@ -221,7 +221,7 @@ class Tuning:
         return build(case, sparse_block=fixed, search=self._profile.search, incumbent=incumbent)
 
     def _incumbent(self, task: Task, environment: Environment) -> Candidate | None:
-        """The tuned config in use on this device; None leaves it to the profile."""
+        """The tuned config of this device, measured again where it is of other versions; None: the profile's own."""
         found = lookup(
             self.loaded,
             task,
@@ -231,7 +231,9 @@ class Tuning:
             num_sms=environment.num_sms,
         )
         if isinstance(found, Stale):
-            self.progress.say(f"{found.path}: the tuned config of {task.problem.slug} is stale: {found.reason}")
+            again = "; it is measured again" if found.candidate else ""
+            self.progress.say(f"{found.path}: the tuned config of {task.problem.slug} is stale: {found.reason}{again}")
+            return found.candidate
         if isinstance(found, Hit):
             for note in found.notes:
                 self.progress.say(f"{found.path}: {note}")

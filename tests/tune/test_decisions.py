@@ -255,6 +255,16 @@ def edit(stored, change):
     path.write_text(yaml.safe_dump(content))
 
 
+def test_a_config_of_other_versions_is_measured_again_and_written_with_those_of_now(stored, tmp_path):
+    before = found(stored).candidate
+    edit(stored, lambda entry: entry["versions"].update(kernel="0"))
+    assert found(stored, versions={"kernel": "1"}).candidate == before
+    assert found(stored, versions={"kernel": "1"}, num_sms=66).candidate is None
+    again = replayed(tmp_path, TIMES, out=tmp_path / "tuned")
+    assert again.space.incumbent == before
+    assert found(stored, versions={"kernel": "1"}).candidate == again.winner
+
+
 def test_no_version_recorded_is_never_current(stored):
     edit(stored, lambda entry: entry.update(versions={}))
     assert found(stored).reason == "versions: none are recorded"
