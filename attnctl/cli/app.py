@@ -15,6 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Never
 
@@ -142,6 +143,16 @@ def fail(message: str, hint: str = "") -> None:
             typer.echo(f"hint: {hint}", err=True)
 
 
+def annotate(message: str, args: Sequence[str] | None) -> None:
+    """With ``--format github`` also beside the job: a log that has to be opened first is read last."""
+    words = sys.argv[1:] if args is None else list(args)
+    if "--format=github" in words or ("--format", "github") in pairwise(words):
+        from attnctl.report.github import as_data  # noqa: PLC0415 - not paid for by commands that succeed
+
+        with contextlib.suppress(OSError):
+            typer.echo(f"::error title=attnctl::{as_data(message)}")
+
+
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     # Looking for plugins in all installed packages takes pydantic longer than a validation takes us.
@@ -151,6 +162,7 @@ def run(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except AttnctlError as error:
         fail(error.message, error.hint)
+        annotate(error.message, args)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -159,8 +171,12 @@ def run(args: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         fail(f"{where}{error.strerror or error}")
+        annotate(f"{where}{error.strerror or error}", args)
         return ExitCode.USAGE
     except Exception as error:  # noqa: BLE001 - the last resort: a crash must not look like a finding
+        if not isinstance(error, typer.Abort):
+            say = getattr(error, "format_message", None)  # of click's usage errors
+            annotate(say() if say else str(error), args)
         return unexpected(error)
     return code if isinstance(code, int) else ExitCode.OK
 

@@ -187,3 +187,19 @@ def test_a_background_job_that_ignores_ctrl_c_goes_on(process):
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
     done = process("--version", before=ignoring + INTERRUPTED_AT_TYPER)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "annotation"),
+    [
+        (("validate", "nope.yaml", "--format", "github"), "::error title=attnctl::nope.yaml: no such file or folder"),
+        (("gate", "--format=github"), "::error title=attnctl::Missing argument 'PATH'."),
+        (("bench", "--format", "github", "--bogus"), "::error title=attnctl::No such option: --bogus"),
+        (("validate", "nope.yaml"), None),
+    ],
+)
+def test_what_keeps_a_command_from_working_is_an_annotation_too(words, annotation, capsys):
+    assert run(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == ([annotation] if annotation else [])
+    assert annotation is None or annotation.rpartition("::")[2] in printed.err
