@@ -114,6 +114,19 @@ def test_small_blocks_have_no_backward_kernel_on_hopper():
     assert errors(case_of("backward", block=(64, 64), written={"max_autotune": True, **tiles})) == set()
 
 
+def test_warps_that_are_too_many_or_too_few_for_both_loops_of_the_backward_pass():
+    """What mends one loop alone is no fix."""
+    short = found(case_of(pass_name="backward", head_dim=64, written={"BLOCK_N1": 64, "BLOCK_M2": 64, "num_warps": 8}))
+    assert [(fix.field, fix.value) for fix in short["FLEX-030"][0].fixes] == [("config.num_warps", 4)]
+    wide = {"BLOCK_M1": 64, "BLOCK_N1": 64, "BLOCK_M2": 256, "BLOCK_N2": 16, "num_warps": 4}
+    (full,) = found(case_of(pass_name="backward", head_dim=256, block=(256, 128), written=wide))["FLEX-031"]
+    assert [(fix.field, fix.value) for fix in full.fixes] == [("config.num_warps", 16)]
+    vast = {**wide, "num_warps": 32, "BLOCK_N1": 1024, "BLOCK_M2": 1024}
+    (vain,) = found(case_of(pass_name="backward", head_dim=512, block=(1024, 1024), written=vast))["FLEX-031"]
+    assert vain.fixes == ()
+    assert vain.advice == "start from tiles of 64 in all directions"
+
+
 def test_prefixed_options_win():
     assert errors(case_of(block=(64, 64), written={"BLOCK_M": 128, "fwd_BLOCK_M": 64})) == set()
     assert errors(case_of(block=(64, 64), written={"BLOCK_M": 64, "fwd_BLOCK_M": 128})) == {"FLEX-001"}

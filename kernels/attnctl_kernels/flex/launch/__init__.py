@@ -95,10 +95,10 @@ class FlexLauncher:
             return f"attnctl runs FlexAttention of torch {OLDEST_RUN} and later, not of {torch.__version__}"
         if arch is None:
             return _missing_on_cpu()
-        if util.find_spec("triton") is None:
-            raise ModuleNotFoundError(name="triton")
         if not torch.cuda.is_available():
             return "no CUDA device is visible"
+        if util.find_spec("triton") is None:
+            return "Triton is not installed, which PyTorch for CUDA brings: pip install triton"
         major, minor = torch.cuda.get_device_capability()
         return None if arch == f"sm_{major}{minor}" else f"this device is sm_{major}{minor}, not {arch}"
 

@@ -34,17 +34,17 @@ def warp_groups_share_rows(case: Case) -> Iterator[Violation]:
 
     Fix: num_warps 4, or 128 rows.
     """
-    tile = _stated(case)
-    if tile is None:
+    short = [
+        (tile, loop) for tile, loop in _stated(case) if loop.rows < ROWS_PER_GROUP * _groups(tile) > ROWS_PER_GROUP
+    ]
+    if not short:
         return
-    groups = tile.num_warps // WARPS_PER_GROUP
-    for loop in loops(case.problem, tile):
-        if groups > 1 and loop.rows < ROWS_PER_GROUP * groups:
-            message = f"{tile.num_warps} warps are {groups} groups for the {loop.rows} rows of {loop.rows_name}"
-            warps = Fix(field(case, "num_warps"), max(loop.rows // ROWS_PER_GROUP, 1) * WARPS_PER_GROUP)
-            rows = Fix(field(case, loop.rows_name), ROWS_PER_GROUP * groups)
-            yield Violation(_to_blame(case, tile, loop), message, (warps, rows))
-            return
+    tile, loop = min(short, key=lambda each: each[1].rows)
+    message = f"{tile.num_warps} warps are {_groups(tile)} groups for the {loop.rows} rows of {loop.rows_name}"
+    fixes = [Fix(field(case, "num_warps"), max(loop.rows // ROWS_PER_GROUP, 1) * WARPS_PER_GROUP)]
+    if len(short) == 1:
+        fixes.append(Fix(field(case, loop.rows_name), ROWS_PER_GROUP * _groups(tile)))
+    yield Violation(_to_blame(case, tile, loop), message, tuple(fixes))
 
 
 @rule(
@@ -65,23 +65,25 @@ def sums_exceed_registers(case: Case) -> Iterator[Violation]:
 
     Fix: num_warps 8, or fewer rows.
     """
-    tile = _stated(case)
-    if tile is None:
-        return
-    for loop in loops(case.problem, tile):
+    for tile, loop in _stated(case):
         if loop.registers(tile.num_warps) > THREAD_REGISTERS:
             needed = f"{loop.registers(tile.num_warps):g} registers of {THREAD_REGISTERS - 1}"
             message = f"sums and scores of {loop.rows_name} {loop.rows} take {needed} with {tile.num_warps} warps"
-            yield Violation(_to_blame(case, tile, loop), message, tuple(_eased(case, tile, loop)))
+            fixes = tuple(_eased(case, tile, loop))
+            advice = "" if fixes else _start(case, tile)
+            yield Violation(_to_blame(case, tile, loop), message, fixes, advice)
             return
 
 
-def _stated(case: Case) -> Tile | None:
-    """The tile, where the profile or the candidate has a say in it."""
+def _stated(case: Case) -> Iterator[tuple[Tile, Loop]]:
+    """The tile with each of its loops, where the profile or the candidate has a say in it."""
     tile = options.forward_tile(case) or options.backward_tile(case)
-    if tile is None or min(tile) < 1:
-        return None
-    return tile if any(is_given(case, name) for name in _names(tile)) else None
+    if tile and min(tile) > 0 and any(is_given(case, name) for name in _names(tile)):
+        yield from ((tile, loop) for loop in loops(case.problem, tile))
+
+
+def _groups(tile: Tile) -> int:
+    return tile.num_warps // WARPS_PER_GROUP
 
 
 def _names(tile: Tile) -> list[str]:
@@ -98,9 +100,19 @@ def _eased(case: Case, tile: Tile, loop: Loop) -> Iterator[Fix]:
         changed = tile._replace(**{loop.rows_name.lower(): rows, "num_warps": warps})
         return all(each.registers(warps) <= THREAD_REGISTERS for each in loops(case.problem, changed))
 
-    warps = tile.num_warps * 2
-    if warps <= MAX_WARPS and fits(loop.rows, warps):
+    more = (tile.num_warps << doubled for doubled in range(1, MAX_WARPS.bit_length()))
+    warps = next((each for each in more if each <= MAX_WARPS and fits(loop.rows, each)), None)
+    if warps:
         yield Fix(field(case, "num_warps"), warps)
     fewer = next((rows for rows in smaller_tiles(loop.rows) if fits(rows, tile.num_warps)), None)
     if fewer:
         yield Fix(field(case, loop.rows_name), fewer)
+
+
+def _start(case: Case, tile: Tile) -> str:
+    """Where no one change mends it."""
+    for size in smaller_tiles(2 * ROWS_PER_GROUP):
+        square = tile._replace(**{name: size for name in tile._fields if name.startswith("block")})
+        if all(each.registers(tile.num_warps) <= THREAD_REGISTERS for each in loops(case.problem, square)):
+            return f"start from tiles of {size} in all directions"
+    return f"no tile fits {tile.num_warps} warps at head_dim {case.problem.head_dim}"
