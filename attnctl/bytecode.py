@@ -16,14 +16,10 @@ FRAMEWORKS = ("cutlass", "flash_attn", "jax", "torch", "triton")
 _SAMPLE = 8  # modules: installers compile all of a package, or nothing
 
 
-def compiled_anew() -> dict[str, Path]:
-    """Their folders, by name."""
-    found = {}
-    for name in FRAMEWORKS:
-        folder = _folder(name)
-        if folder and not _is_cached(folder) and not _will_be_cached(folder):
-            found[name] = folder
-    return found
+def compiled_anew() -> list[Path]:
+    """Their folders."""
+    folders = filter(None, map(_folder, FRAMEWORKS))
+    return [each for each in folders if not _is_cached(each) and not _will_be_cached(each)]
 
 
 def _folder(name: str) -> Path | None:

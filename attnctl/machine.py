@@ -71,7 +71,7 @@ def machine() -> Machine:
         cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         gpus=gpus,
         no_gpu=no_gpu,
-        compiled_anew=tuple(map(str, compiled_anew().values())),
+        compiled_anew=tuple(map(str, compiled_anew())),
     )
 
 

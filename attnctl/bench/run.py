@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 
 from attnctl.bench.gate import GateVerdict
 from attnctl.bench.guest import GuestRunner
@@ -13,6 +12,7 @@ from attnctl.bench.plan import Plan
 from attnctl.bench.result import Match
 from attnctl.bench.rows import match_of, unmeasured
 from attnctl.bench.settings import Settings
+from attnctl.gpu.closing import Closing
 from attnctl.gpu.interfaces import MeasurerLike
 from attnctl.gpu.protocol import Contender, Cycle
 from attnctl.tune.finals import PROCESSES
@@ -27,7 +27,7 @@ def run(plan: Plan, profile: str, measurer: MeasurerLike, settings: Settings, sa
     """
     if plan.head not in plan.contenders:
         return unmeasured(plan, profile, measurer.environment, settings)
-    with closing(_Recording(plan, measurer, settings, say)) as recording:
+    with _Recording(plan, measurer, settings, say) as recording:
         recording.add(settings.cycles)
         match = _match(recording.measured(), profile, settings)
         if any(each.verdict is not GateVerdict.PASS and each.comparison for each in match.gate):
@@ -44,7 +44,7 @@ def _match(measured: Measured, profile: str, settings: Settings) -> Match:
     )
 
 
-class _Recording:
+class _Recording(Closing):
     """Processes so far. Each checks every config, on inputs of its own, before it times any."""
 
     def __init__(self, plan: Plan, measurer: MeasurerLike, settings: Settings, say: Say) -> None:

@@ -135,18 +135,18 @@ def commands() -> Commands:
     return group
 
 
-def fail(message: str, hint: str = "") -> None:
-    """Say on stderr what went wrong, and what to do next."""
+def fail(message: str, hint: str = "", args: Sequence[str] = ()) -> None:
+    """Say on stderr what went wrong, and what to do next; beside the job too, if the command line asks for that."""
     with contextlib.suppress(OSError):  # nobody reads it; the exit code stands
         typer.echo(f"error: {message}", err=True)
         if hint:
             typer.echo(f"hint: {hint}", err=True)
+    annotate(message, args)
 
 
-def annotate(message: str, args: Sequence[str] | None) -> None:
-    """With ``--format github`` also beside the job: a log that has to be opened first is read last."""
-    words = sys.argv[1:] if args is None else list(args)
-    if "--format=github" in words or ("--format", "github") in pairwise(words):
+def annotate(message: str, args: Sequence[str]) -> None:
+    """With ``--format github``: a log that has to be opened first is read last."""
+    if "--format=github" in args or ("--format", "github") in pairwise(args):
         from attnctl.report.github import as_data  # noqa: PLC0415 - not paid for by commands that succeed
 
         with contextlib.suppress(OSError):
@@ -155,14 +155,14 @@ def annotate(message: str, args: Sequence[str] | None) -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    words = sys.argv[1:] if args is None else args
     # Looking for plugins in all installed packages takes pydantic longer than a validation takes us.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         code = commands().main(args, prog_name="attnctl", standalone_mode=False)
         sys.stdout.flush()
     except AttnctlError as error:
-        fail(error.message, error.hint)
-        annotate(error.message, args)
+        fail(error.message, error.hint, words)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -170,29 +170,26 @@ def run(args: Sequence[str] | None = None) -> int:
         return OUTPUT_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        fail(f"{where}{error.strerror or error}")
-        annotate(f"{where}{error.strerror or error}", args)
+        fail(f"{where}{error.strerror or error}", args=words)
         return ExitCode.USAGE
     except Exception as error:  # noqa: BLE001 - the last resort: a crash must not look like a finding
-        if not isinstance(error, typer.Abort):
-            say = getattr(error, "format_message", None)  # of click's usage errors
-            annotate(say() if say else str(error), args)
-        return unexpected(error)
+        return unexpected(error, words)
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def unexpected(error: Exception) -> int:
+def unexpected(error: Exception, args: Sequence[str]) -> int:
     """Usage errors of click know how to show themselves; anything else should not have happened."""
     show = getattr(error, "show", None)
     if show is not None:
         show()
+        annotate(getattr(error, "format_message")(), args)  # noqa: B009 - of click, which is not imported here
         return int(getattr(error, "exit_code", ExitCode.USAGE))
     if isinstance(error, typer.Abort):
         return INTERRUPTED
     if os.environ.get("ATTNCTL_DEBUG") or verbosity() is Verbosity.VERBOSE:
         traceback.print_exception(error)
     summary = " ".join(f"{type(error).__name__}: {error}".split())
-    fail(f"this is a bug in attnctl {__version__}: {summary}", "attnctl --verbose shows the traceback")
+    fail(f"this is a bug in attnctl {__version__}: {summary}", "attnctl --verbose shows the traceback", args)
     return BUG
 
 

@@ -155,7 +155,7 @@ def package(tmp_path):
 
 
 def compiled_anew(**environ):
-    command = "from attnctl.bytecode import compiled_anew; print(*compiled_anew().values())"
+    command = "from attnctl.bytecode import compiled_anew; print(*compiled_anew())"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, env=os.environ | environ, check=True
     )

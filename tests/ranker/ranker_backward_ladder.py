@@ -14,7 +14,7 @@ import sys
 import threading
 
 import torch
-from ranker_backward_ahead import compile_ahead, kernel_object
+from ranker_ahead import backward, compile_ahead, kernel_object
 from ranker_gradients import Case, expected, faults
 
 from attnctl_kernels.ranker import backward_call
@@ -53,7 +53,7 @@ def climb(first):
     """In a child: one line ahead of each rung, and its verdict behind it."""
     for number, (name, case, config) in list(enumerate(RUNGS))[first:]:
         print(f"BEGIN {number}", flush=True)
-        kernel = backward_call.load(kernel_object(case.head_dim, case.dtype, config))
+        kernel = backward_call.load(kernel_object(*backward(case.head_dim, case.dtype, config)))
         (q, k, v, dout), bounds = case.tensors("cuda")
         (out, lse), wanted = expected(case, q, k, v, dout)
         gradients = [torch.full(x.shape, float("nan"), dtype=x.dtype, device="cuda") for x in (q, k, v)]
@@ -94,7 +94,7 @@ def main():
     options = parser.parse_args()
     if options.climb is not None:
         return climb(options.climb)
-    compile_ahead((case.head_dim, case.dtype, config) for _, case, config in RUNGS[options.first :])
+    compile_ahead(backward(case.head_dim, case.dtype, config) for _, case, config in RUNGS[options.first :])
     first = options.first
     while first is not None and first < len(RUNGS):
         stopped = watch(first)

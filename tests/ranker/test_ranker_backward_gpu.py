@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
-from ranker_backward_ahead import compile_ahead  # noqa: E402
+from ranker_ahead import backward, compile_ahead, forward  # noqa: E402
 from ranker_gradients import Case, expected, faults  # noqa: E402
 from ranker_oracle import EDGES, random_rows  # noqa: E402
 
@@ -32,9 +32,9 @@ BF16, F16 = torch.bfloat16, torch.float16
 def kernels_on_disk(request):
     """Those of the tests that were chosen: all configs only where each is tried."""
     chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    every = [(each["head_dim"], BF16, each["config"]) for each in chosen if "config" in each]
-    every += [(head_dim, dtype, own.default_config(head_dim)) for head_dim in own.HEAD_DIMS for dtype in (BF16, F16)]
-    every += [(head_dim, dtype, None) for head_dim in own.HEAD_DIMS for dtype in (BF16, F16)]
+    every = [backward(each["head_dim"], BF16, each["config"]) for each in chosen if "config" in each]
+    for head_dim, dtype in itertools.product(own.HEAD_DIMS, (BF16, F16)):
+        every += [backward(head_dim, dtype, own.default_config(head_dim)), forward(head_dim, dtype)]
     compile_ahead(every)
 
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
-from ranker_forward_ahead import compile_ahead  # noqa: E402
+from ranker_ahead import compile_ahead, forward  # noqa: E402
 from ranker_oracle import EDGES, assert_right, make, random_rows, reference  # noqa: E402
 
 from attnctl_kernels.ranker import attention  # noqa: E402
@@ -29,11 +29,10 @@ ORDERS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels_on_disk():
-    compile_ahead(
-        *[(head_dim, dtype, {}, {}) for head_dim in HEAD_DIMS for dtype in (BF16, F16)],
-        *[(head_dim, BF16, order, {}) for head_dim in (64, 128) for order in ORDERS],
-        *[(head_dim, BF16, {}, {"capped": True}) for head_dim in (64, 128)],
-    )
+    every = [forward(head_dim, dtype) for head_dim in HEAD_DIMS for dtype in (BF16, F16)]
+    for head_dim in (64, 128):
+        every += [forward(head_dim, BF16, capped=True), *(forward(head_dim, BF16, order) for order in ORDERS)]
+    compile_ahead(every)
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])

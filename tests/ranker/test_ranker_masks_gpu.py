@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
-from ranker_forward_ahead import compile_ahead  # noqa: E402
+from ranker_ahead import compile_ahead, forward  # noqa: E402
 from ranker_oracle import assert_right, masked  # noqa: E402
 
 from attnctl_kernels.contract import Mask  # noqa: E402
@@ -32,13 +32,10 @@ ORDERS = [{"schedule": schedule, "balanced": cut} for schedule in ("linear", "lo
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels_on_disk():
-    ranges = {"ranges": True}
-    compile_ahead(
-        *[(head_dim, dtype, {}, ranges) for head_dim in HEAD_DIMS for dtype in (BF16, F16)],
-        *[(128, BF16, changes, ranges) for changes in CHANGES],
-        *[(64, BF16, order, ranges) for order in ORDERS],
-        (128, F16, {}, {**ranges, "capped": True}),
-    )
+    every = [forward(head_dim, dtype, ranges=True) for head_dim in HEAD_DIMS for dtype in (BF16, F16)]
+    every += [forward(128, BF16, changes, ranges=True) for changes in CHANGES]
+    every += [forward(64, BF16, order, ranges=True) for order in ORDERS]
+    compile_ahead([*every, forward(128, F16, ranges=True, capped=True)])
 
 
 def masks(draw, seqlen_q, seqlen_k):
