@@ -15,6 +15,7 @@ PATTERNS: tuple[Pattern, ...] = ("history_candidate", "dense")
 
 FLOAT_BYTES = 4
 SCORE_BUFFERS = 2  # of dS: one warp group writes the next while another still multiplies the last
+DQ_BUFFERS = 2  # of dQ on its way to memory: L2 takes most of a step to add one
 # What addresses, LSE and delta of 64 rows, and loop counters take beside the fragments.
 OTHER_REGISTERS = 32
 
@@ -29,7 +30,7 @@ class BackwardConfig(BaseModel):
 
 def default_config(head_dim: int) -> dict[str, Scalar]:
     """Two warp groups, and of a step's dQ one square of 64 x 64 for each."""
-    return {"tile_m": 128 * 64 // head_dim, "tile_n": 128, "stages": 2 if head_dim == 64 else 3}
+    return {"tile_m": 128 * 64 // head_dim, "tile_n": 128, "stages": 2}
 
 
 def warp_groups(config: Config) -> int:
@@ -47,13 +48,13 @@ def squares(head_dim: int, config: Config) -> int:
 
 
 def smem_bytes(head_dim: int, config: Config) -> int:
-    """K and V; rings of Q, dO, and LSE with delta; two buffers of dS; a square of dQ per warp group; barriers.
+    """K and V; rings of Q, dO, and LSE with delta; two buffers of dS, and of a square of dQ per warp group; barriers.
 
     Rounded up to whole KiB.
     """
     tile_m, tile_n, stages = (int(config[name]) for name in ("tile_m", "tile_n", "stages"))
     elements = (2 * tile_n + 2 * stages * tile_m) * head_dim + SCORE_BUFFERS * tile_m * tile_n
-    floats = tile_n * ROWS + 2 * stages * tile_m
+    floats = DQ_BUFFERS * tile_n * ROWS + 2 * stages * tile_m
     barriers = 2 + 2 * stages
     used = elements * ELEMENT_BYTES + floats * FLOAT_BYTES + barriers * BARRIER_BYTES
     return -(-used // SMEM_GRANULE) * SMEM_GRANULE

@@ -9,7 +9,7 @@ from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
-from attnctl_kernels.ranker.backward_config import SCORE_BUFFERS
+from attnctl_kernels.ranker.backward_config import DQ_BUFFERS, SCORE_BUFFERS
 from attnctl_kernels.ranker.config import REGISTERS, ROWS
 from attnctl_kernels.ranker.sm90 import backward_rows, sums, tma, walk
 from attnctl_kernels.ranker.sm90.backward_consumer import consume
@@ -171,7 +171,7 @@ class Backward:
                     (storage.k, keys), (storage.v, keys), (storage.q, steps), (storage.do, steps), (storage.ds, scores),
                 )
             )  # fmt: skip
-            sdQ = storage.dq.get_tensor(cute.make_layout((sums.PIECE, sums.WARPS, t.warp_groups)))
+            sdQ = storage.dq.get_tensor(cute.make_layout((sums.PIECE, sums.WARPS, t.warp_groups, DQ_BUFFERS)))
             sStats = storage.stats.get_tensor(cute.make_layout((2 * t.tile_m, t.stages)))
 
             registers, producer_registers = REGISTERS[t.warp_groups]
@@ -205,7 +205,7 @@ class Backward:
             q: buffer(t.stages * t.tile_m * t.head_dim)
             do: buffer(t.stages * t.tile_m * t.head_dim)
             ds: buffer(SCORE_BUFFERS * t.tile_m * t.tile_n)
-            dq: cute.struct.MemRange[Float32, t.tile_n * ROWS]
+            dq: cute.struct.MemRange[Float32, DQ_BUFFERS * t.tile_n * ROWS]
             stats: cute.struct.MemRange[Float32, t.stages * 2 * t.tile_m]
             barriers: cute.struct.MemRange[Int64, 2 + 2 * t.stages]
 

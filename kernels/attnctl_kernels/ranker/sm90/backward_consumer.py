@@ -57,7 +57,7 @@ def consume(
     _, num_tiles = walk.count_tiles(t, rows)
     stage, buffer = Cursor.start(t.stages), Cursor.start(SCORE_BUFFERS)
     lse, delta = (cute.make_rmem_tensor((2, ROWS // 8), Float32) for _ in range(2))
-    staged, unsent = sdQ[None, warp_index, group], Int64(0)
+    staged, unsent = sdQ[None, warp_index, group, None], Int64(0)
     kv_ring.wait(Cursor.start(1))
     tK, tV = (operand_of_keys(t, mma_s, x[None, None, group], thread) for x in (sK, sV))
     ring.wait(stage)
@@ -97,7 +97,7 @@ def consume(
                 if cutlass.const_expr(n > 0):
                     cute.arch.fence_view_async_shared()
                 if unsent != 0:
-                    sums.send(unsent, staged)
+                    sums.send(unsent, staged[None, staged_before(t, n, buffer.index)])
                 if cutlass.const_expr(n == t.squares - 1):
                     flight.wait(summed)
                     ring.release(stage)
@@ -105,14 +105,14 @@ def consume(
                     ring.wait(following)
                     scored = flight.multiply(mma_s, S, tK, tQ[None, None, None, 0, following.index], False)
                 flight.wait(multiplied)
-                sums.stage(dQ, staged, thread % 32)
+                sums.stage(dQ, staged[None, staged_in(t, n, buffer.index)], thread % 32)
                 row_part, column_part = t.square(group, n)
                 unsent = pieces[None, column_part, tile * t.row_parts + row_part].iterator.toint()
             flight.wait(scored)
             stage.advance()
             buffer.advance()
     cute.arch.fence_view_async_shared()
-    sums.send(unsent, staged)
+    sums.send(unsent, staged[None, staged_before(t, 0, buffer.index)])
     cute.arch.cp_async_bulk_wait_group(0)
 
     # All products with the keys are done, whose place dK takes.
@@ -181,6 +181,15 @@ def clear_unseen(dS: cute.Tensor, masks: Any) -> None:
     pairs = cute.recast_tensor(fragments.flat(dS), Int32)
     for i in range(cute.size(pairs)):
         pairs[i] = pairs[i] & masks[i % 2]
+
+
+def staged_in(t: BackwardTraits, n: int, buffer: Int32) -> Any:
+    """The buffer of a step's ``n``-th square, which is never that of the square before."""
+    return buffer if t.squares == 1 else n % 2
+
+
+def staged_before(t: BackwardTraits, n: int, buffer: Int32) -> Any:
+    return 1 - buffer if t.squares == 1 else (n - 1) % 2
 
 
 def multiply_dq(

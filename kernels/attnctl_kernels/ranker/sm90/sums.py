@@ -11,7 +11,7 @@ from cutlass import Float32, Int32, Int64, cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import dsl_user_op
 
-from attnctl_kernels.ranker.backward_config import FLOAT_BYTES
+from attnctl_kernels.ranker.backward_config import DQ_BUFFERS, FLOAT_BYTES
 from attnctl_kernels.ranker.config import ROWS
 from attnctl_kernels.ranker.sm90 import fragments
 
@@ -41,8 +41,8 @@ def by_warp(x: cute.Tensor) -> cute.Tensor:
 
 
 def stage(dQ: cute.Tensor, staged: cute.Tensor, lane: Int32) -> None:
-    """Write a warp's part of a square to shared memory that it has for itself, when what was there has left."""
-    cute.arch.cp_async_bulk_wait_group(0, read=True)
+    """Write a warp's part of a square to one of the buffers that it has for itself, when what was there has left."""
+    cute.arch.cp_async_bulk_wait_group(DQ_BUFFERS - 1, read=True)
     cute.arch.sync_warp()
     lay_out(dQ, staged, lane)
 
