@@ -29,7 +29,9 @@ PROCESSES = 3
 MAX_PROCESSES = 6  # where three leave something open, and there is no budget
 CYCLES = 50
 MIN_CYCLES = 15  # where the budget does not allow more
-_PROBED_AHEAD = 3  # candidates, whose last check is got ready before it is known whether they win
+# Candidates whose last check is got ready before it is known whether they win.
+_PROBED_EARLY = 3  # while others are still compiled
+_PROBED_AHEAD = 6  # then; the third fastest has won, as it tied with the fastest and took fewer resources
 _RIVALS = 2  # beside default and incumbent, however short the budget
 _CHECK_SAMPLES = 30  # only whether it is right matters
 _OVERHEAD = 2.0  # times the kernel: clearing the cache, reading clocks
@@ -108,7 +110,7 @@ class Finals:
     def _run(self) -> Decision:
         self.lanes.on_lead(lambda lead: lead.warm_up(PROCESSES))
         self._enter()
-        self._compile_ahead([each.candidate for each in self.contenders])
+        self._compile_ahead([each.candidate for each in self.contenders], _PROBED_AHEAD)
         wanted = PROCESSES
         while True:
             while len(self.processes) < wanted:
@@ -125,7 +127,7 @@ class Finals:
         """The screening has compile workers to spare: let them compile what the last check of its best will need."""
         ranking = ranked(list(self._recorded.outcomes.values()))
         if ranking:
-            self._compile_ahead([baseline(self._space, ranking), *(each.candidate for each in ranking)])
+            self._compile_ahead([baseline(self._space, ranking), *(each.candidate for each in ranking)], _PROBED_EARLY)
 
     def recall(self) -> bool:
         """Take contenders and cycles from the journal; False if no finals have been run."""
@@ -198,9 +200,9 @@ class Finals:
             self.recorder.record(winner, result, "failed the last check")
         return result.outcome is Outcome.OK
 
-    def _compile_ahead(self, candidates: Sequence[Candidate]) -> None:
+    def _compile_ahead(self, candidates: Sequence[Candidate], count: int) -> None:
         """The baseline comes first, then the fastest: one of these usually wins."""
-        for each in list(dict.fromkeys(each.key for each in candidates))[:_PROBED_AHEAD]:
+        for each in list(dict.fromkeys(each.key for each in candidates))[:count]:
             self._compile_probes(next(one for one in candidates if one.key == each))
 
     def _compile_probes(self, candidate: Candidate) -> list[Future[Result]]:

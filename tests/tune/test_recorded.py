@@ -3,17 +3,24 @@
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from sweeps import Told, tuning
 
 from attnctl.cli.app import run
+from attnctl.gpu.lane import Lanes
+from attnctl.gpu.protocol import Result
+from attnctl.gpu.replay import ReplayMeasurer
 from attnctl.profile.candidate import case_of, error_rules
 from attnctl.profile.load import load
 from attnctl.profile.lookup import Hit, case_for, lookup
 from attnctl.profile.problems import tasks
-from attnctl.tune.finals import ranked
-from attnctl.tune.journal import read
+from attnctl.tune.finals import Finals, ranked
+from attnctl.tune.interrupt import Interrupts
+from attnctl.tune.journal import Journal, read
+from attnctl.tune.screening import Recorder
 from attnctl_kernels.contract import Outcome
 from attnctl_kernels.rule import check
 
@@ -112,3 +119,38 @@ def test_every_candidate_that_was_tried_is_accounted_for(path, tmp_path, capsys)
     assert run(["tune", str(profile), "--replay", str(path), "--strategy", "exhaustive"]) == 0
     rest = f", {given_up} more given up as clearly slower" if given_up else ""
     assert f"fastest of {len(timings) - given_up} that ran and were right{rest}:\n" in capsys.readouterr().out
+
+
+class Submitted(list):
+    """In place of compile workers: which candidates' probes were asked for."""
+
+    def submit(self, task, candidate):
+        self.append(candidate)
+        done = Future()
+        done.set_result(Result(outcome=Outcome.OK))
+        return done
+
+
+def slower(record, factor):
+    timing = record.result.timing.model_copy(update={"median_us": record.result.timing.median_us * factor})
+    return record.model_copy(update={"result": record.result.model_copy(update={"timing": timing})})
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])  # a device's clock may be 1 % lower for one candidate of the screening
+@pytest.mark.parametrize("path", JOURNALS, ids=NAMES)
+def test_the_winner_is_among_those_whose_last_check_is_got_ready_before_the_finals(path, factor, tmp_path):
+    name, recorded = path.name.removesuffix(".jsonl.gz"), read(path)
+    winner = recorded.done.winner
+    shutil.copy(ROOT / "profiles" / f"{name}.yaml", tmp_path / "p.yaml")
+    (space,) = tuning(tmp_path / "p.yaml").spaces()
+    journal = Journal.create(tmp_path / "journal", recorded.header)
+    for each in recorded.outcomes.values():
+        journal.append(slower(each, factor) if each.candidate == winner else each)
+    measurer, ready, known = ReplayMeasurer([recorded]), Submitted(), []
+    replayed = measurer.finals
+    measurer.finals = lambda *call: known.append(list(ready)) or replayed(*call)
+    measurer.prepare(recorded.header.task)
+    with Lanes.of(measurer) as lanes:
+        recorder = Recorder(space, measurer.environment, journal, None, Told(), Interrupts())
+        Finals(lanes, recorder, pool=ready).run()
+    assert winner in known[0]
