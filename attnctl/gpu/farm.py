@@ -63,6 +63,7 @@ class Farm(Closing):
         """
         self._changed = threading.Condition()
         self._queue: deque[Job] = deque()
+        self._jobs: dict[tuple[str, str], Job] = {}  # by task and candidate, until they are dropped
         self._running: dict[Job, Compiler] = {}
         self._closed = False
         self._alive = len(makers)
@@ -80,9 +81,15 @@ class Farm(Closing):
         return self._alive
 
     def submit(self, task: Task, candidate: Candidate) -> Future[Result]:
-        """Queue a candidate. The future raises Unavailable if no compiler can be had."""
-        job = Job(task, candidate)
+        """Queue a candidate. The future raises Unavailable if no compiler can be had.
+
+        Nothing is compiled twice: who asks for a candidate again shares the future.
+        """
+        key = (task.fingerprint, candidate.key)
         with self._changed:
+            if known := self._jobs.get(key):
+                return known.future
+            job = self._jobs[key] = Job(task, candidate)
             if self._alive:
                 self._queue.append(job)
                 self._changed.notify()
@@ -95,8 +102,9 @@ class Farm(Closing):
         with self._changed:
             queued, running = tuple(self._queue), dict(self._running)
             self._queue.clear()
-            for job in running:
+            for job in (*queued, *running):
                 job.dropped = True
+                self._jobs.pop((job.task.fingerprint, job.candidate.key), None)
         for job in queued:
             job.drop()
         for compiler in running.values():

@@ -60,7 +60,10 @@ class PoolLike(Closing, Protocol):
         """How many are compiled at a time."""
 
     def submit(self, task: Task, candidate: Candidate) -> Future[Result]:
-        """Queue a candidate. What its compiler does is a result; that no compiler can be had is an exception."""
+        """Queue a candidate, or find it in the queue. What its compiler does is a result.
+
+        That no compiler can be had is an exception.
+        """
 
     def cancel(self) -> None:
         """Forget what is queued and kill what is compiling; what is submitted later is compiled."""

@@ -47,6 +47,12 @@ class Quarantine:
             if key == _key(task, entry.candidate, environment)
         }
 
+    def suspects(self, task: Task) -> frozenset[str]:
+        """The configs that :meth:`find` may return, whatever the environment."""
+        kind = (task.family, task.problem.slug, task.pass_name)
+        entries = self._read().values()
+        return frozenset(each.candidate.key for each in entries if (each.family, each.problem, each.pass_name) == kind)
+
     def add(self, task: Task, candidate: Candidate, environment: Environment, result: Result) -> None:
         entry = Entry(
             family=task.family,

@@ -6,12 +6,13 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.gpu.compile_pool import CompilePool
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.interfaces import PoolLike
@@ -26,6 +27,7 @@ from attnctl.profile.problems import tasks
 from attnctl.state import state_dir
 from attnctl.tune.budget import Budget, parse_budget
 from attnctl.tune.device import ALL, CPU, check_device, devices_of
+from attnctl.tune.early import compile_early
 from attnctl.tune.entry import rules_fingerprint
 from attnctl.tune.finals import PROCESSES
 from attnctl.tune.interrupt import Interrupts
@@ -103,6 +105,8 @@ class Tuning:
         with ExitStack() as stack:
             opened = self._pool(folder)  # its workers import what they need while the device is opened
             pool = stack.enter_context(opened) if opened else None
+            if pool:
+                stack.enter_context(ThreadPoolExecutor(1)).submit(self._compile_early, pool, folder)
             lanes = stack.enter_context(self._lanes(folder, PROCESSES if pool else 0))
             if not lanes.lead.compiles:
                 pool = None
@@ -251,6 +255,12 @@ class Tuning:
             return None
         hello = Hello(family=self._family.name, arch=self._profile.arch, device=first)
         return CompilePool(hello, jobs, self.options.deadlines, folder)
+
+    def _compile_early(self, pool: PoolLike, folder: Path) -> None:
+        first = tasks(self._profile)[0]
+        with suppress(AttnctlError):  # whoever needs it for the sweep says so
+            suspects = Quarantine(folder).suspects(first)
+            compile_early(pool, first, self._space(first, None), self.options.strategy, suspects)
 
     def _keep(self, result: TaskResult) -> None:
         """Write a winner, if there is one and it has somewhere to go; later passes are tuned beside it."""

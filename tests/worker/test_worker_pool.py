@@ -40,7 +40,7 @@ def test_each_failure_costs_one_candidate(pool):
 
 
 def test_a_compiler_that_eats_memory_costs_one_candidate_and_not_the_machine(pool):
-    eats, after = (pool.submit(task(), candidate(fault)) for fault in ("compile_oom", "none"))
+    eats, after = (pool.submit(task(), candidate(fault, delay_us=10)) for fault in ("compile_oom", "none"))
     result = eats.result()
     assert result.outcome is Outcome.OUT_OF_RESOURCES
     assert re.fullmatch(
@@ -53,11 +53,11 @@ def test_a_full_disk_is_said_and_costs_no_candidate(pool):
     with pytest.raises(Unavailable, match="No space left on device") as caught:
         pool.submit(task(), candidate("compile_disk_full")).result()
     assert "ATTNCTL_CACHE_DIR" in caught.value.hint
-    assert pool.submit(task(), candidate()).result().outcome is Outcome.OK
+    assert pool.submit(task(), candidate(delay_us=20)).result().outcome is Outcome.OK
 
 
 def test_worker_that_somebody_else_killed_is_replaced(pool):
-    hanging = pool.submit(task(), candidate("compile_hang"))
+    hanging = pool.submit(task(), candidate("compile_hang", delay_us=1))
     while (compiler := next(iter(pool._running.values()), None)) is None or not compiler.worker.started:
         time.sleep(0.05)
     time.sleep(0.5)  # it compiles by then; if it does not, the result is the same
@@ -80,11 +80,21 @@ def test_pool_that_cannot_start_says_so(surroundings, tmp_path):
 
 
 def test_what_is_cancelled_is_killed_and_what_comes_later_is_compiled(pool):
-    hanging, queued = (pool.submit(task(), candidate(fault)) for fault in ("compile_hang", "none"))
+    hanging, queued = (pool.submit(task(), candidate(fault, delay_us=30)) for fault in ("compile_hang", "none"))
     while hanging not in {each.future for each in pool._running}:
         time.sleep(0.05)
     pool.cancel()
     assert queued.cancelled()
     with pytest.raises(CancelledError):
         hanging.result(20)
-    assert pool.submit(task(), candidate()).result().outcome is Outcome.OK
+    again = pool.submit(task(), candidate(delay_us=30))
+    assert again is not queued
+    assert again.result().outcome is Outcome.OK
+
+
+def test_what_is_asked_for_twice_is_compiled_once(pool):
+    first, other, again = (pool.submit(task(), candidate(delay_us=each)) for each in (40, 41, 40))
+    assert again is first is not other
+    assert first.result().outcome is Outcome.OK
+    assert pool.submit(task(), candidate(delay_us=40)) is first
+    assert pool.submit(task(seqlen_q=64, seqlen_k=64), candidate(delay_us=40)) is not first
