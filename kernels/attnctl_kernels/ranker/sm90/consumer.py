@@ -83,8 +83,7 @@ def _attend(
     own_row = group * ROWS + (thread // 32) * 16 + (thread % 32) // 4
     first_row, quad = row + own_row, thread % 4
     k_lo, _, _, _ = clipped
-    thr_pv = mma_pv.get_slice(thread)
-    diagonal = tuple(thr_pv.partition_C(x[None, None, group]) for x in (sQ, sD)) if t.diagonal else None
+    diagonal = tuple(x[None, None, group] for x in (sQ, sD)) if t.diagonal else None
     rows = first_row, quad, batch, shape
     O.fill(0.0)
     q_ring.wait(own_at)
@@ -94,7 +93,7 @@ def _attend(
         ring.wait(at)
         _let_pass(t, group, before > 0)
         fragments.multiply(mma_qk, S, tQ, tK[None, None, None, at.index], False)
-        _first_maxima(t, rings, own_at, False, diagonal, per_row, first_row, clipped, quad, before_cap)
+        _first_maxima(t, rings, own_at, False, diagonal, per_row, first_row, clipped, thread, before_cap)
         warpgroup.wait_group(0)
         ring.release(at, blocks == 1, q_ring, own_at)
         at.advance()
@@ -121,7 +120,7 @@ def _attend(
         at.advance()
         at = _pass_by(t, ring, before + blocks + 1, tile_blocks + 1, tile_blocks, at, group)
     else:
-        _first_maxima(t, rings, own_at, True, diagonal, per_row, first_row, clipped, quad, before_cap)
+        _first_maxima(t, rings, own_at, True, diagonal, per_row, first_row, clipped, thread, before_cap)
         if tile_blocks > 0:
             at = _pass_by(t, ring, before, tile_blocks + 1, tile_blocks, at, group)
     o_ring.wait(own_at)
@@ -136,14 +135,14 @@ def _attend(
 @cute.jit
 def _first_maxima(
     t: ForwardTraits, rings: Any, own_at: Cursor, done: cutlass.Constexpr, diagonal: Any, per_row: Any, row: Int32,
-    bounds: Any, quad: Int32, before_cap: Float32 | None,
+    bounds: Any, thread: Int32, before_cap: Float32 | None,
 ):  # fmt: skip
     """A maximum for each row to start from, and, where no block follows, the release of Q."""
     q_ring, d_ring, _, _ = rings
     own_score, row_max, row_sum, _, _ = per_row
     if cutlass.const_expr(t.diagonal):
         d_ring.wait(own_at)
-        fragments.score_diagonal(diagonal, own_score, row_max, row_sum, row, bounds, quad, before_cap)
+        fragments.score_diagonal(diagonal, own_score, row_max, row_sum, row, bounds, thread, before_cap)
         # TMA, which fills the buffer next, must come after these reads: they are of another proxy.
         cute.arch.fence_view_async_shared()
         d_ring.release(own_at, done, q_ring, own_at)

@@ -30,22 +30,25 @@ def finish(
             seen = total != 0.0
         inverse[r] = cute.arch.rcp_approx(total) if seen else Float32(0.0)
         if cutlass.const_expr(t.diagonal):
-            own_weight[r] = cute.math.exp2((own_score[r] - row_max[r]) * scale_log2, fastmath=True) * inverse[r]
+            own_weight[r] = cute.math.exp2((own_score[r] - row_max[r]) * scale_log2, fastmath=True)
         lse = row_max[r] * scale + cute.math.log(total, fastmath=True) if seen else -Float32.inf
         if thread % 4 == 0 and here < shape[0]:
             mLSE[batch, head, here] = lse
     if cutlass.const_expr(t.diagonal):
         if has_candidates:
-            fragments.scale_and_add(O, inverse, own_weight, mma_pv.get_slice(thread).partition_C(sO))
+            rows = cute.make_rmem_tensor(O.shape, t.dtype)
+            load = _matrices(t, warp.LdMatrix8x8x16bOp, mma_pv, thread)
+            cute.copy(load, load.partition_S(sO), load.retile(rows))
+            fragments.add_rows(O, own_weight, rows)
             cute.arch.sync_warp()  # a warp writes the rows that it has read, though not each thread its own
-        else:
-            fragments.scale_and_clear(O, inverse)
-    else:
-        fragments.scale_and_clear(O, inverse)
     rO = cute.make_rmem_tensor(O.shape, t.dtype)
-    fragments.round_to(O, rO)
-    copy = cute.make_tiled_copy_C(
-        cute.make_copy_atom(warp.StMatrix8x8x16bOp(transpose=False, num_matrices=4), t.dtype), mma_pv
-    ).get_slice(thread)
-    cute.copy(copy, copy.retile(rO), copy.partition_D(sO))
+    fragments.scale_and_round(O, inverse, rO)
+    store = _matrices(t, warp.StMatrix8x8x16bOp, mma_pv, thread)
+    cute.copy(store, store.retile(rO), store.partition_D(sO))
     cute.arch.fence_view_async_shared()
+
+
+def _matrices(t: ForwardTraits, operation: Any, mma: cute.TiledMma, thread: Int32) -> Any:
+    """A thread's part in copying an accumulator, by ldmatrix or stmatrix."""
+    atom = cute.make_copy_atom(operation(transpose=False, num_matrices=4), t.dtype)
+    return cute.make_tiled_copy_C(atom, mma).get_slice(thread)
