@@ -13,7 +13,7 @@ from attnctl_kernels.contract import Mask
 from attnctl_kernels.masks import visible
 from attnctl_kernels.ranker.config import ROWS, default_config
 from attnctl_kernels.ranker.ranges import ranges
-from attnctl_kernels.ranker.sm90.consumer import _hide
+from attnctl_kernels.ranker.sm90.consumer import _hide, _limits
 from attnctl_kernels.ranker.sm90.schedule import bounds_of, bounds_of_group, visits, visits_of_group
 
 TILE_N = 48
@@ -40,8 +40,9 @@ def _blocks(mRanges: cute.Tensor, mOut: cute.Tensor, row: Int32, seqlen: Int32, 
                 scores = cute.make_rmem_tensor(TILE_N // 2, Float32)
                 scores.fill(1.0)
                 own_row, quad = group * ROWS + thread // 32 * 16 + thread % 32 // 4, thread % 4
-                rows = row + own_row, quad, Int32(0), (seqlen, 64, 1, 1)
-                _hide(TRAITS, scores, begin, clipped, rows, (mRanges, None, None))
+                work, shape = (mRanges, None, None), (seqlen, 64, 1, 1)
+                limits = _limits(TRAITS, work, row + own_row, quad, Int32(0), shape, clipped)
+                _hide(TRAITS, scores, begin, clipped, limits)
                 for i in range_constexpr(TILE_N // 2):
                     mOut[own_row + 8 * (i // 2 % 2), begin + 8 * (i // 4) + 2 * quad + i % 2] = scores[i]
 

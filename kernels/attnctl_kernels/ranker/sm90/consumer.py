@@ -10,7 +10,7 @@ from attnctl_kernels.ranker.config import ROWS
 from attnctl_kernels.ranker.sm90 import fragments
 from attnctl_kernels.ranker.sm90.epilogue import finish
 from attnctl_kernels.ranker.sm90.ring import Cursor, Ring
-from attnctl_kernels.ranker.sm90.schedule import bounds_of_group, first_tile, locate, visits, visits_of_group
+from attnctl_kernels.ranker.sm90.schedule import first_tile, plan
 from attnctl_kernels.ranker.sm90.traits import ForwardTraits
 from attnctl_kernels.ranker.sm90.turns import WARP_GROUP, pass_turn, start_turns, take_turn
 
@@ -37,41 +37,35 @@ def consume(
     start_turns(t, group)
     own_at, at = Cursor.start(1).of(group), Cursor.start(t.stages)
     index, step = first_tile()
-    tile, bounds = locate(t, index, shape, work)
-    mine = bounds_of_group(t, tile, group, shape[0], work[0])
+    tile, seen = plan(t, index, shape, keys, work, group)
     while index < num_tiles:
-        here, (row, _, _, end) = tile, tile
-        clipped, blocks, has_candidates = visits(t, row, end, keys, bounds)
-        part = Int32(0), blocks, clipped
-        if cutlass.const_expr(t.ranges):
-            part = visits_of_group(t, clipped, blocks, keys, mine)
-        seen = part, blocks, has_candidates
         index += step
-        # Of the next tile: they arrive while this one is computed.
-        tile, bounds = locate(t, index, shape, work)
-        mine = bounds_of_group(t, tile, group, shape[0], work[0])
         if cutlass.const_expr(t.balanced):
+            row, _, _, end = tile
             if row + group * ROWS < end:
-                at = _attend(
-                    t, mLSE, shape, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
-                    per_row, here, seen, (own_at, at), group, thread,
+                at, tile, seen = _attend(
+                    t, mLSE, shape, keys, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
+                    per_row, tile, seen, index, (own_at, at), group, thread,
                 )  # fmt: skip
             else:
+                _, blocks, _ = seen
                 at = _sit_out(t, rings, blocks, own_at, at, group)
+                tile, seen = plan(t, index, shape, keys, work, group)
         else:
-            at = _attend(
-                t, mLSE, shape, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
-                per_row, here, seen, (own_at, at), group, thread,
+            at, tile, seen = _attend(
+                t, mLSE, shape, keys, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
+                per_row, tile, seen, index, (own_at, at), group, thread,
             )  # fmt: skip
         own_at.advance()
 
 
 @cute.jit
 def _attend(
-    t: ForwardTraits, mLSE: cute.Tensor, shape: Any, buffers: Any, rings: Any, work: Any, scales: Any, mmas: Any,
-    operands: Any, accumulators: Any, per_row: Any, tile: Any, seen: Any, cursors: Any, group: Int32, thread: Int32,
-) -> Cursor:  # fmt: skip
-    """This group's rows of a tile, and where the ring of keys and values stands behind it."""
+    t: ForwardTraits, mLSE: cute.Tensor, shape: Any, keys: Int32, buffers: Any, rings: Any, work: Any, scales: Any,
+    mmas: Any, operands: Any, accumulators: Any, per_row: Any, tile: Any, seen: Any, following: Int32, cursors: Any,
+    group: Int32, thread: Int32,
+):  # fmt: skip
+    """This group's rows of a tile; where the ring of keys and values stands behind it; and the plan of the next."""
     sQ, sD, sO = buffers
     q_ring, _, o_ring, ring = rings
     scale, scale_log2, before_cap = scales
@@ -84,7 +78,8 @@ def _attend(
     first_row, quad = row + own_row, thread % 4
     k_lo, _, _, _ = clipped
     diagonal = tuple(x[None, None, group] for x in (sQ, sD)) if t.diagonal else None
-    rows = first_row, quad, batch, shape
+    limits = _limits(t, work, first_row, quad, batch, shape, clipped)
+    following_tile, following_seen = tile, seen
     O.fill(0.0)
     q_ring.wait(own_at)
     at = _pass_by(t, ring, 0, before, tile_blocks, at, group)
@@ -94,12 +89,14 @@ def _attend(
         _let_pass(t, group, before > 0)
         fragments.multiply(mma_qk, S, tQ, tK[None, None, None, at.index], False)
         _first_maxima(t, rings, own_at, False, diagonal, per_row, first_row, clipped, thread, before_cap)
+        # The next tile is found, and its bounds arrive, while the tensor cores are busy.
+        following_tile, following_seen = plan(t, following, shape, keys, work, group)
         warpgroup.wait_group(0)
         ring.release(at, blocks == 1, q_ring, own_at)
         at.advance()
         begin = k_lo + (tile_blocks - 1 - before) * t.tile_n
         fragments.cap(S, before_cap)
-        _first_weights(t, accumulators, per_row, begin, clipped, rows, work, scale_log2)
+        _first_weights(t, accumulators, per_row, begin, clipped, limits, quad, scale_log2)
         for i in cutlass.range(blocks - 1, unroll=1):
             ring.wait(at)
             take_turn(t, group)
@@ -110,7 +107,7 @@ def _attend(
             ring.release(at, i == blocks - 2, q_ring, own_at)
             at.advance()
             fragments.cap(S, before_cap)
-            _hide(t, S, begin - (i + 1) * t.tile_n, clipped, rows, work)
+            _hide(t, S, begin - (i + 1) * t.tile_n, clipped, limits)
             fragments.weigh_and_settle(S, P, O, row_max, row_sum, part, correction, scale_log2)
         ring.wait(at)
         _let_pass(t, group, before + blocks < tile_blocks)
@@ -121,6 +118,7 @@ def _attend(
         at = _pass_by(t, ring, before + blocks + 1, tile_blocks + 1, tile_blocks, at, group)
     else:
         _first_maxima(t, rings, own_at, True, diagonal, per_row, first_row, clipped, thread, before_cap)
+        following_tile, following_seen = plan(t, following, shape, keys, work, group)
         if tile_blocks > 0:
             at = _pass_by(t, ring, before, tile_blocks + 1, tile_blocks, at, group)
     o_ring.wait(own_at)
@@ -129,7 +127,7 @@ def _attend(
         clipped, has_candidates, own_row, thread,
     )  # fmt: skip
     o_ring.release(own_at)
-    return at
+    return at, following_tile, following_seen
 
 
 @cute.jit
@@ -154,41 +152,48 @@ def _first_maxima(
 
 @cute.jit
 def _first_weights(
-    t: ForwardTraits, accumulators: Any, per_row: Any, begin: Int32, seen: Any, rows: Any, work: Any,
+    t: ForwardTraits, accumulators: Any, per_row: Any, begin: Int32, seen: Any, limits: Any, quad: Int32,
     scale_log2: Float32,
 ):  # fmt: skip
     S, P, O = accumulators
     _, row_max, row_sum, part, correction = per_row
     _, k_hi, _, _ = seen
     if cutlass.const_expr(t.ranges):
-        _hide(t, S, begin, seen, rows, work)
+        _hide(t, S, begin, seen, limits)
         fragments.softmax(S, row_max, row_sum, correction, scale_log2)
         fragments.round_to(S, P)
     else:
-        _, quad, _, _ = rows
         if begin + t.tile_n > k_hi:
-            fragments.hide_columns(S, k_hi - begin - 2 * quad)
+            fragments.hide_from(S, [k_hi - begin - 2 * quad] * 2)
         fragments.weigh_and_settle(S, P, O, row_max, row_sum, part, correction, scale_log2)
 
 
-def _hide(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, rows: Any, work: Any) -> None:
+def _limits(t: ForwardTraits, work: Any, row: Int32, quad: Int32, batch: Int32, shape: Any, seen: Any):
+    """With ranges, those of a thread's two rows, counted from its first column."""
+    if not t.ranges:
+        return None
+    mRanges, _, _ = work
+    _, k_hi, _, _ = seen
+    both = [cutlass.min(row + 8 * r, shape[0] - 1) for r in range(2)]
+    lows = [mRanges[batch, each, 0] - 2 * quad for each in both]
+    return lows, [cutlass.min(mRanges[batch, each, 1], k_hi) - 2 * quad for each in both]
+
+
+def _hide(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, limits: Any) -> None:
     """With ranges, hide what a row does not see of the block at ``begin``."""
     if t.ranges:
-        _hide_outside(t, S, begin, seen, rows, work)
+        _hide_outside(t, S, begin, seen, limits)
 
 
 @cute.jit
-def _hide_outside(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, rows: Any, work: Any):
+def _hide_outside(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, limits: Any):
     """A block that all rows see costs two comparisons."""
-    _, k_hi, all_lo, all_hi = seen
-    row, quad, batch, shape = rows
-    if begin < all_lo or begin + t.tile_n > all_hi:
-        mRanges, _, _ = work
-        first = begin + 2 * quad
-        both = [cutlass.min(row + 8 * r, shape[0] - 1) for r in range(2)]
-        lows = [mRanges[batch, each, 0] - first for each in both]
-        highs = [cutlass.min(mRanges[batch, each, 1], k_hi) - first for each in both]
-        fragments.hide_outside(S, lows, highs)
+    _, _, all_lo, all_hi = seen
+    lows, highs = limits
+    if begin < all_lo:
+        fragments.hide_before(S, [each - begin for each in lows])
+    if begin + t.tile_n > all_hi:
+        fragments.hide_from(S, [each - begin for each in highs])
 
 
 @cute.jit

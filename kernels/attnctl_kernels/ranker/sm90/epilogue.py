@@ -28,10 +28,11 @@ def finish(
             seen = seen and total != 0.0
         else:
             seen = total != 0.0
-        inverse[r] = cute.arch.rcp_approx(total) if seen else Float32(0.0)
+        reciprocal, logarithm = cute.arch.rcp_approx(total), cute.math.log(total, fastmath=True)
+        inverse[r] = reciprocal if seen else Float32(0.0)
         if cutlass.const_expr(t.diagonal):
             own_weight[r] = cute.math.exp2((own_score[r] - row_max[r]) * scale_log2, fastmath=True)
-        lse = row_max[r] * scale + cute.math.log(total, fastmath=True) if seen else -Float32.inf
+        lse = row_max[r] * scale + logarithm if seen else -Float32.inf
         if thread % 4 == 0 and here < shape[0]:
             mLSE[batch, head, here] = lse
     if cutlass.const_expr(t.diagonal):

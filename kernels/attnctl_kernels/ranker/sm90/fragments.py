@@ -57,20 +57,19 @@ class Flight:
 
 
 @cute.jit
-def hide_columns(S: cute.Tensor, limit: Int32):
-    """Set columns from ``limit`` on, counted from the thread's first one, to minus infinity."""
+def hide_before(S: cute.Tensor, limits: list[Int32]):
+    """Set the columns before a row's limit, counted from the thread's first one, to minus infinity."""
     s = flat(S)
     for i in cutlass.range_constexpr(cute.size(s)):
-        s[i] = s[i] if 8 * (i // 4) + i % 2 < limit else -Float32.inf
+        s[i] = s[i] if 8 * (i // 4) + i % 2 >= limits[i // 2 % 2] else -Float32.inf
 
 
 @cute.jit
-def hide_outside(S: cute.Tensor, lows: list[Int32], highs: list[Int32]):
-    """Set what lies outside a row's columns, counted as above, to minus infinity."""
+def hide_from(S: cute.Tensor, limits: list[Int32]):
+    """Set the columns from a row's limit on, counted as above, to minus infinity."""
     s = flat(S)
     for i in cutlass.range_constexpr(cute.size(s)):
-        column, r = 8 * (i // 4) + i % 2, i // 2 % 2
-        s[i] = s[i] if lows[r] <= column and column < highs[r] else -Float32.inf
+        s[i] = s[i] if 8 * (i // 4) + i % 2 < limits[i // 2 % 2] else -Float32.inf
 
 
 def cap(S: cute.Tensor, scale: Float32 | None) -> None:

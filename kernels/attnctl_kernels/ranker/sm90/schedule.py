@@ -81,16 +81,19 @@ def visits(t: ForwardTraits, row: Int32, end: Int32, keys: Int32, bounds: Any):
         # Both ends of the ranges ascend from row to row, so that the first and the last row bound all of them.
         all_hi = cutlass.min(h_hi, keys)
         h_lo, h_hi, c_hi = cutlass.max(h_lo, 0), cutlass.min(c_hi, keys), all_hi
-        if h_hi > h_lo:
-            blocks = (h_hi - h_lo + t.tile_n - 1) // t.tile_n
+        blocks = _count_blocks(t, h_lo, h_hi)
     else:
         h_lo, c_lo = cutlass.max(h_lo, 0), cutlass.max(c_lo, 0)
         h_hi, c_hi = cutlass.min(h_hi, keys), cutlass.min(c_hi, keys)
         has_candidates = c_lo < cutlass.min(end, c_hi) and row < c_hi
         has_history = h_lo < cutlass.min(end, h_hi) and row < h_hi
-        if (has_candidates or has_history) and h_hi > h_lo:
-            blocks = (h_hi - h_lo + t.tile_n - 1) // t.tile_n
+        visible = _count_blocks(t, h_lo, h_hi)
+        blocks = visible if has_candidates or has_history else Int32(0)
     return (h_lo, h_hi, c_lo, c_hi), blocks, has_candidates
+
+
+def _count_blocks(t: ForwardTraits, begin: Int32, end: Int32) -> Int32:
+    return (cutlass.max(end - begin, 0) + t.tile_n - 1) // t.tile_n
 
 
 def bounds_of_group(t: ForwardTraits, tile: Any, group: Any, seqlen: Int32, mBounds: cute.Tensor) -> Any:
@@ -100,6 +103,22 @@ def bounds_of_group(t: ForwardTraits, tile: Any, group: Any, seqlen: Int32, mBou
     row, _, batch, end = tile
     first = row + group * ROWS
     return bounds_of(t, first, cutlass.min(first + ROWS, end), batch, seqlen, mBounds)
+
+
+@cute.jit
+def plan(t: ForwardTraits, index: Int32, shape: Any, keys: Int32, work: Any, group: Int32):
+    """A tile, and what a warp group does for it: its own part, blocks of the tile, and whether it has candidates.
+
+    The part is how many blocks come before those that the group's rows see, how many these are, and the bounds.
+    """
+    tile, bounds = locate(t, index, shape, work)
+    row, _, _, end = tile
+    mine = bounds_of_group(t, tile, group, shape[0], work[0])
+    clipped, blocks, has_candidates = visits(t, row, end, keys, bounds)
+    part = Int32(0), blocks, clipped
+    if cutlass.const_expr(t.ranges):
+        part = visits_of_group(t, clipped, blocks, keys, mine)
+    return tile, (part, blocks, has_candidates)
 
 
 @cute.jit
