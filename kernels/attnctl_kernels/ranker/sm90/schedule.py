@@ -41,8 +41,8 @@ def locate(t: ForwardTraits, index: Int32, shape: Any, work: Any):
     if cutlass.const_expr(t.balanced):
         whole, pieces = cut
         over = cutlass.max(index - whole, 0)
-        if index >= whole:
-            taken = (t.warp_groups + pieces - 1) // pieces
+        share = (t.warp_groups + pieces - 1) // pieces
+        taken = share if index >= whole else taken
         skipped = over % pieces * taken
         index = index - over + over // pieces
     if cutlass.const_expr(t.longest_first):
@@ -130,10 +130,9 @@ def visits_of_group(t: ForwardTraits, seen: Any, blocks: Int32, keys: Int32, bou
     (own_lo, own_hi, all_lo, all_hi), _, _ = visits(t, Int32(0), Int32(0), keys, bounds)
     # Always among the tile's: a table whose ends fall somewhere gives wrong results, and no thread that waits for ever.
     own_lo, own_hi = cutlass.max(own_lo, k_lo), cutlass.min(own_hi, k_hi)
-    before, count = blocks, Int32(0)
-    if own_hi > own_lo:
-        last = (own_hi - 1 - k_lo) // t.tile_n
-        before, count = blocks - 1 - last, last + 1 - (own_lo - k_lo) // t.tile_n
+    first, last = (own_lo - k_lo) // t.tile_n, (own_hi - 1 - k_lo) // t.tile_n
+    count = last + 1 - first if own_hi > own_lo else Int32(0)
+    before = blocks - 1 - last if own_hi > own_lo else blocks
     return before, count, (k_lo, own_hi, all_lo, all_hi)
 
 
