@@ -6,6 +6,8 @@ from typing import Any
 
 import cutlass
 from cutlass import Int32, cute
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import dsl_user_op
 
 
 class Cursor:
@@ -86,8 +88,21 @@ class Ring:
     ):
         """Consumer warp: all of its reads are done, and ``also`` those of a buffer of another ring."""
         cute.arch.sync_warp()
-        with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(self.empty + at.index)
-            if cutlass.const_expr(other is not None):
-                if also:
-                    cute.arch.mbarrier_arrive(other.empty + other_at.index)
+        _arrive(self.empty + at.index, True)
+        if cutlass.const_expr(other is not None):
+            _arrive(other.empty + other_at.index, also)
+
+
+@dsl_user_op
+def _arrive(barrier: cute.Pointer, wanted: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """One lane of the warp arrives, if ``wanted``, by a predicate: behind a branch, the compiler moves what follows ahead.
+
+    Weights do not need the release, and the producer waits for it.
+    """
+    operands = [barrier.toint(loc=loc, ip=ip).ir_value(loc=loc, ip=ip), Int32(wanted).ir_value(loc=loc, ip=ip)]
+    llvm.inline_asm(
+        None, operands,
+        "{ .reg .pred p, q; elect.sync _|p, 0xffffffff; setp.ne.and.s32 q, $1, 0, p; "
+        "@q mbarrier.arrive.shared::cta.b64 _, [$0]; }", "r,r",
+        has_side_effects=True, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT, loc=loc, ip=ip,
+    )  # fmt: skip
