@@ -32,6 +32,8 @@ PROBLEM = Problem(
 CONFIG = own.default_config(64) | {"tile_m": 64, "tile_n": 64, "stages": 2}
 CAUSAL = PROBLEM.model_copy(update={"mask": Mask(pattern="causal"), "head_dim": 96, "head_dim_v": 96, "seqlen_q": 99})
 IN_ORDER = own.default_config(96, ranges=True) | {"tile_n": 96, "schedule": "longest_first", "balanced": True}
+LARGER = PROBLEM.model_copy(update={"head_dim": 128, "head_dim_v": 128})
+IN_PIECES = own.default_config(128) | {"schedule": "longest_first", "balanced": True}
 COMPILE = """
 import json, sys
 from attnctl_kernels.contract import Candidate, Problem, Task
@@ -86,8 +88,9 @@ def test_the_compiler_leaves_the_products_in_flight(first, cache):
 
 
 @pytest.mark.skipif(not NVDISASM.is_file(), reason="the triton wheel brings nvdisasm")
-def test_masks_orders_and_groups_that_sit_out_leave_them_in_flight_as_well(cache):
-    other = compiled(CAUSAL, IN_ORDER, cache)
+@pytest.mark.parametrize(("problem", "config"), [(CAUSAL, IN_ORDER), (LARGER, IN_PIECES)], ids=["ranges", "bounds"])
+def test_masks_orders_and_groups_without_rows_leave_them_in_flight_as_well(problem, config, cache):
+    other = compiled(problem, config, cache)
     assert other["resources"]["local_bytes"] == 0
     code = disassembled(cache)
     assert code.count("HGMMA") > 2 * code.count("WARPGROUP.DEPBAR")

@@ -106,6 +106,25 @@ def test_every_row_sees_its_keys_once(walk):
             assert (seen[batch] == each).all(), (masks[batch], seqlen, keys)
 
 
+def test_a_group_visits_blocks_of_its_rows_alone(walk):
+    """Without rows in a piece none; with bounds all of the tile's; with ranges all that one of its rows sees."""
+    for masks, seqlen, keys, heads, ctas, given, _ in cases(walk, count=20):
+        for piece in walk(given, (seqlen, keys, heads, ctas)):
+            for group, (before, count) in enumerate(piece["parts"]):
+                first, told = piece["row"] + 64 * group, (masks, seqlen, piece)
+                rows = np.arange(first, min(first + 64, piece["end"], seqlen))
+                assert 0 <= before <= before + count <= piece["blocks"], told
+                if not len(rows) and walk.traits.balanced:
+                    assert count == 0, told
+                elif walk.traits.ranges:
+                    begins, ends = given[piece["batch"], rows].T
+                    for key in {*begins[begins < ends], *(ends[begins < ends] - 1)}:
+                        block = piece["blocks"] - 1 - (key - piece["lo"]) // walk.traits.tile_n
+                        assert before <= block < before + count, told
+                else:
+                    assert (before, count) == (0, piece["blocks"]), told
+
+
 def test_the_longest_come_first(walk):
     for masks, seqlen, keys, heads, ctas, given, _ in cases(walk, count=20):
         pieces = walk(given, (seqlen, keys, heads, ctas))

@@ -6,9 +6,10 @@ from cutlass.cute.runtime import from_dlpack
 
 from attnctl_kernels.ranker.sm90 import build
 from attnctl_kernels.ranker.sm90.order import put_in_order
-from attnctl_kernels.ranker.sm90.schedule import deal, locate, visits
+from attnctl_kernels.ranker.sm90.schedule import deal, locate, plan, visits
 
 FIELDS = ("row", "head", "batch", "end", "lo", "hi", "third", "fourth", "blocks", "candidates")
+MOST_GROUPS = 3
 
 
 @cute.jit
@@ -29,10 +30,14 @@ def _walk(  # noqa: PLR0917 - a compiled function has no keywords
         values = (*tile, *seen, blocks, Int32(candidates))
         for i in range_constexpr(len(FIELDS)):
             mOut[index + 1, i] = values[i]
+        for group in range_constexpr(t.warp_groups):
+            _, (part, _, _) = plan(t, index, shape, keys, (mBounds, mOrder, cut), Int32(group))
+            mOut[index + 1, len(FIELDS) + 2 * group], mOut[index + 1, len(FIELDS) + 2 * group + 1] = part[:2]
 
 
 class Walk:
-    """The schedule of one kernel: ``walk(bounds, (seqlen, keys, heads, ctas))`` gives a dict of FIELDS per piece."""
+    """The schedule of one kernel: ``walk(bounds, (seqlen, keys, heads, ctas))`` gives a dict of FIELDS per piece, and
+    of each warp group the ``parts``: how many blocks come before its own, and how many these are."""
 
     def __init__(self, *, ranges=False, **changes):
         config = {"tile_m": 192, "tile_n": 80, "stages": 2, "turns": True, "persistent": True, "balanced": False}
@@ -43,13 +48,18 @@ class Walk:
     def __call__(self, bounds, sizes):
         (_, *arguments), out = self._arguments(np.asarray(bounds, dtype=np.int32), sizes)
         self._run(*arguments)
-        return [dict(zip(FIELDS, row, strict=True)) for row in out[1 : 1 + out[0, 0]].tolist()]
+        fields = len(FIELDS)
+        parts = [slice(fields + 2 * group, fields + 2 * group + 2) for group in range(self.traits.warp_groups)]
+        return [
+            dict(zip(FIELDS, row[:fields], strict=True)) | {"parts": [tuple(row[each]) for each in parts]}
+            for row in out[1 : 1 + out[0, 0]].tolist()
+        ]
 
     def _arguments(self, bounds, sizes):
         seqlen, keys, num_heads, num_ctas = sizes
         tiles = -(-seqlen // self.traits.tile_m) * num_heads * len(bounds)
         order = np.full(tiles, -1, dtype=np.int32) if self.traits.longest_first else None
-        out = np.full((3 * tiles + 1, len(FIELDS)), -1, dtype=np.int32)
+        out = np.full((3 * tiles + 1, len(FIELDS) + 2 * MOST_GROUPS), -1, dtype=np.int32)
         tensors = [None if x is None else from_dlpack(x).mark_layout_dynamic() for x in (bounds, order, out)]
         numbers = (Int32(each) for each in (seqlen, keys, num_heads, len(bounds), num_ctas))
         return (self.traits, *tensors, *numbers), out

@@ -40,22 +40,10 @@ def consume(
     tile, seen = plan(t, index, shape, keys, work, group)
     while index < num_tiles:
         index += step
-        if cutlass.const_expr(t.balanced):
-            row, _, _, end = tile
-            if row + group * ROWS < end:
-                at, tile, seen = _attend(
-                    t, mLSE, shape, keys, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
-                    per_row, tile, seen, index, (own_at, at), group, thread,
-                )  # fmt: skip
-            else:
-                _, blocks, _ = seen
-                at = _sit_out(t, rings, blocks, own_at, at, group)
-                tile, seen = plan(t, index, shape, keys, work, group)
-        else:
-            at, tile, seen = _attend(
-                t, mLSE, shape, keys, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
-                per_row, tile, seen, index, (own_at, at), group, thread,
-            )  # fmt: skip
+        at, tile, seen = _attend(
+            t, mLSE, shape, keys, (sQ, sD, sO), rings, work, scales, (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O),
+            per_row, tile, seen, index, (own_at, at), group, thread,
+        )  # fmt: skip
         own_at.advance()
 
 
@@ -81,8 +69,8 @@ def _attend(
     limits = _limits(t, work, first_row, quad, batch, shape, clipped)
     following_tile, following_seen = tile, seen
     O.fill(0.0)
-    q_ring.wait(own_at)
     at = _pass_by(t, ring, 0, before, tile_blocks, at, group)
+    q_ring.wait(own_at)
     if blocks > 0:
         # The last block comes first. Where there is but one range, it is the only one that may be ragged.
         ring.wait(at)
@@ -196,25 +184,9 @@ def _hide_outside(t: ForwardTraits, S: cute.Tensor, begin: Int32, seen: Any, lim
         fragments.hide_from(S, [each - begin for each in highs])
 
 
-@cute.jit
-def _sit_out(t: ForwardTraits, rings: Any, blocks: Int32, own_at: Cursor, at: Cursor, group: Int32) -> Cursor:
-    """Have no rows in a tile: let go of all that is loaded, and of every turn."""
-    q_ring, d_ring, o_ring, ring = rings
-    q_ring.wait(own_at)
-    q_ring.release(own_at)
-    if cutlass.const_expr(t.diagonal):
-        d_ring.wait(own_at)
-        d_ring.release(own_at)
-    o_ring.wait(own_at)
-    o_ring.release(own_at)
-    if blocks > 0:
-        at = _let_go(t, ring, Int32(0), blocks + 1, blocks, at, group)
-    return at
-
-
 def _pass_by(t: ForwardTraits, ring: Ring, first: Any, stop: Any, blocks: Int32, at: Cursor, group: Int32) -> Cursor:
-    """With ranges, pass by the steps of a tile that are about blocks of other groups."""
-    return _let_go(t, ring, Int32(first), Int32(stop), blocks, at, group) if t.ranges else at
+    """Pass by the steps of a tile that are about blocks of other groups."""
+    return _let_go(t, ring, Int32(first), Int32(stop), blocks, at, group) if t.groups_differ else at
 
 
 @cute.jit

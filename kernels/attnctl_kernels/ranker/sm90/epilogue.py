@@ -17,7 +17,8 @@ def finish(
     tile: Any, bounds: Any, has_candidates: cutlass.Boolean, own_row: Int32, thread: Int32,
 ):  # fmt: skip
     """Add the values on the diagonal, divide by the row sums, and write the LSE and, to shared memory, the output."""
-    row, head, batch, _ = tile
+    row, head, batch, end = tile
+    end = cutlass.min(end, shape[0])
     h_lo, h_hi, c_lo, c_hi = bounds
     inverse, own_weight = (cute.make_rmem_tensor(2, Float32) for _ in range(2))
     for r in cutlass.range_constexpr(2):
@@ -33,7 +34,7 @@ def finish(
         if cutlass.const_expr(t.diagonal):
             own_weight[r] = cute.math.exp2((own_score[r] - row_max[r]) * scale_log2, fastmath=True)
         lse = row_max[r] * scale + logarithm if seen else -Float32.inf
-        if thread % 4 == 0 and here < shape[0]:
+        if thread % 4 == 0 and here < end:
             mLSE[batch, head, here] = lse
     if cutlass.const_expr(t.diagonal):
         if has_candidates:

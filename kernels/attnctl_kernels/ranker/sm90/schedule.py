@@ -118,6 +118,10 @@ def plan(t: ForwardTraits, index: Int32, shape: Any, keys: Int32, work: Any, gro
     part = Int32(0), blocks, clipped
     if cutlass.const_expr(t.ranges):
         part = visits_of_group(t, clipped, blocks, keys, mine)
+    if cutlass.const_expr(t.balanced):
+        before, count, clipped = part
+        has_rows = row + group * ROWS < end
+        part = before if has_rows else blocks, count if has_rows else Int32(0), clipped
     return tile, (part, blocks, has_candidates)
 
 

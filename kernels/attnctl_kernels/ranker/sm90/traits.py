@@ -31,6 +31,11 @@ class ForwardTraits:
         return not self.ranges
 
     @property
+    def groups_differ(self) -> bool:
+        """A warp group may visit other blocks of a tile than the others."""
+        return self.ranges or self.balanced
+
+    @property
     def rows(self) -> tuple[int, int]:
         """The box of a warp group's rows: of Q, of O, and of K and V on the diagonal."""
         return ROWS, self.head_dim
