@@ -103,6 +103,6 @@ def _arrive(barrier: cute.Pointer, wanted: Any, *, loc: Any = None, ip: Any = No
     llvm.inline_asm(
         None, operands,
         "{ .reg .pred p, q; elect.sync _|p, 0xffffffff; setp.ne.and.s32 q, $1, 0, p; "
-        "@q mbarrier.arrive.shared::cta.b64 _, [$0]; }", "r,r",
+        "@q mbarrier.arrive.shared::cta.b64 _, [$0]; }", "r,r,~{memory}",
         has_side_effects=True, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT, loc=loc, ip=ip,
     )  # fmt: skip
