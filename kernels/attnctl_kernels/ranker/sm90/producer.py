@@ -28,6 +28,11 @@ def load_inputs(
         clipped, blocks, _ = visits(t, row, end, keys, bounds)
         h_lo, h_hi, _, _ = clipped
         kv_head = head // (gQ.shape[2] // gK.shape[2])
+        if cutlass.const_expr(t.ranges):
+            # Queries are read from memory but once, and wanted soon after the tile before has let go of their buffer.
+            for group in cutlass.range_constexpr(t.warp_groups):
+                where = (rows_of(t, tile, group, gQ.shape[0]), head, batch)
+                tma.prefetch(tma_q, gQ, where, sQ[None, None, group], t.rows)
         # Buffers in the order in which the tile before lets go of them.
         if cutlass.const_expr(t.diagonal):
             _load_rows(t, tma_d, gD, tile, kv_head, sD, d_ring, tile_at)

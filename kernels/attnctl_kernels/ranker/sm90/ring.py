@@ -95,9 +95,9 @@ class Ring:
 
 @dsl_user_op
 def _arrive(barrier: cute.Pointer, wanted: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """One lane of the warp arrives, if ``wanted``, by a predicate: behind a branch, the compiler moves what follows ahead.
+    """One lane of the warp arrives, if ``wanted``: by a predicate, as ptxas moves what follows a branch ahead of it.
 
-    Weights do not need the release, and the producer waits for it.
+    The producer waits for the arrival, and the arithmetic that follows does not.
     """
     operands = [barrier.toint(loc=loc, ip=ip).ir_value(loc=loc, ip=ip), Int32(wanted).ir_value(loc=loc, ip=ip)]
     llvm.inline_asm(

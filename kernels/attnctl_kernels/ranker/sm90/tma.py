@@ -45,18 +45,23 @@ def stacked(layout: cute.ComposedLayout, *modes: tuple[int, int]) -> cute.Compos
 
 def load(atom: cute.CopyAtom, g: cute.Tensor, at: tuple[Any, ...], s: cute.Tensor, shape: Any, barrier: Any) -> None:
     """TMA a box that begins at row ``at[0]``; the rest of ``at`` picks the remaining modes."""
-    first, *rest = at
-    box = cute.local_tile(cute.domain_offset((first, 0), g[(None, None, *rest)]), shape, (0, 0))
-    target, source = cpasync.tma_partition(
-        atom, 0, cute.make_layout(1), cute.group_modes(s, 0, 2), cute.group_modes(box, 0, 2)
-    )
+    target, source = _partition(atom, g, at, s, shape)
     cute.copy(atom, source, target, tma_bar_ptr=barrier)
 
 
+def prefetch(atom: cute.CopyAtom, g: cute.Tensor, at: tuple[Any, ...], s: cute.Tensor, shape: Any) -> None:
+    """Fetch to L2 what ``load`` with the same arguments will move on."""
+    _, source = _partition(atom, g, at, s, shape)
+    cute.prefetch(atom, source)
+
+
 def store(atom: cute.CopyAtom, s: cute.Tensor, g: cute.Tensor, at: tuple[Any, ...], shape: Any) -> None:
+    source, target = _partition(atom, g, at, s, shape)
+    cute.copy(atom, source, target)
+
+
+def _partition(atom: cute.CopyAtom, g: cute.Tensor, at: tuple[Any, ...], s: cute.Tensor, shape: Any) -> Any:
+    """The two sides of a copy: in shared memory, and in global memory."""
     first, *rest = at
     box = cute.local_tile(cute.domain_offset((first, 0), g[(None, None, *rest)]), shape, (0, 0))
-    source, target = cpasync.tma_partition(
-        atom, 0, cute.make_layout(1), cute.group_modes(s, 0, 2), cute.group_modes(box, 0, 2)
-    )
-    cute.copy(atom, source, target)
+    return cpasync.tma_partition(atom, 0, cute.make_layout(1), cute.group_modes(s, 0, 2), cute.group_modes(box, 0, 2))
