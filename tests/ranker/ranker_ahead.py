@@ -16,13 +16,14 @@ def forward(head_dim, dtype, changes=None, **form):
     return "forward", head_dim, str(dtype).removeprefix("torch."), changes or {}, form
 
 
-def backward(head_dim, dtype, config):
-    return "backward", head_dim, str(dtype).removeprefix("torch."), config, {}
+def backward(head_dim, dtype, config, **form):
+    """Likewise, of a whole config; ``form`` is ``capped``."""
+    return "backward", head_dim, str(dtype).removeprefix("torch."), config, form
 
 
 def kernel_object(pass_name, head_dim, dtype, config, form):
     if pass_name == "backward":
-        return backward_call.kernel_object(head_dim, dtype, config, kernel_folder())[0]
+        return backward_call.kernel_object(head_dim, dtype, config, kernel_folder(), **form)[0]
     from attnctl_kernels.ranker.sm90 import build
 
     whole = default_config(head_dim, ranges=form.get("ranges", False)) | config

@@ -21,11 +21,12 @@ class Case(NamedTuple):
     dtype: torch.dtype
     seed: int = 0
     mute: str = ""  # inputs that are 0: with v, dS is 0, and only dV is not
+    cap: float | None = None  # of the logits
 
     def __str__(self):
         name = str(self.dtype).removeprefix("torch.")
         heads = f"heads {self.num_heads_q}/{self.num_heads_kv}"
-        mute = f", {self.mute} 0" if self.mute else ""
+        mute = (f", {self.mute} 0" if self.mute else "") + (f", cap {self.cap}" if self.cap else "")
         call = f"seqlen {self.seqlen}, {heads}, head_dim {self.head_dim}, {name}, bounds {self.bounds}"
         return f"{call}, seed {self.seed}{mute}"
 
@@ -69,8 +70,13 @@ def expected(case, q, k, v, dout):
         queries = leaves[0][batch, rows]
         k_all, v_all = (x[batch].repeat_interleave(group, dim=1) for x in leaves[1:])
         scores = torch.einsum("ihd,jhd->hij", queries, k_all[keys]) * case.scale
-        own = (torch.einsum("ihd,ihd->hi", queries, k_all[rows]) * case.scale).masked_fill(~own_is_seen, -math.inf)
+        own = torch.einsum("ihd,ihd->hi", queries, k_all[rows]) * case.scale
         scores = torch.cat([scores, own[..., None]], -1)
+        if case.cap is not None:
+            scores = case.cap * torch.tanh(scores / case.cap)
+        unseen = torch.zeros_like(scores[0], dtype=torch.bool)
+        unseen[:, -1] = ~own_is_seen
+        scores = scores.masked_fill(unseen, -math.inf)
         weights = scores.softmax(-1)
         here = torch.einsum("hij,jhd->ihd", weights[..., :-1], v_all[keys])
         here = here + weights[..., -1].T[..., None] * v_all[rows]

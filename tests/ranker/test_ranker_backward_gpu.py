@@ -34,7 +34,9 @@ def kernels_on_disk(request):
     chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     every = [backward(each["head_dim"], BF16, each["config"]) for each in chosen if "config" in each]
     for head_dim, dtype in itertools.product(own.HEAD_DIMS, (BF16, F16)):
-        every += [backward(head_dim, dtype, own.default_config(head_dim)), forward(head_dim, dtype)]
+        for capped in (False, True):
+            every += [backward(head_dim, dtype, own.default_config(head_dim), capped=capped)]
+            every += [forward(head_dim, dtype, capped=capped)]
     compile_ahead(every)
 
 
@@ -49,7 +51,7 @@ def poisoned_memory(monkeypatch):
 def gradients(case, config=None, function=attention):
     (q, k, v, dout), bounds = case.tensors("cuda")
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-    out = function(*leaves, bounds, {}, softmax_scale=case.scale, backward_config=config or {})
+    out = function(*leaves, bounds, {}, softmax_scale=case.scale, logit_cap=case.cap, backward_config=config or {})
     return torch.autograd.grad(out, leaves, dout)
 
 
@@ -70,6 +72,14 @@ def assert_right(case, config=None, function=attention):
 def test_they_are_the_formulas_over_bounds_of_every_kind(dtype, head_dim):
     for seed, (_, seqlen, heads_q, heads_kv, bounds) in enumerate([*EDGES, *random_rows(25)]):
         assert_right(Case(bounds, seqlen, heads_q, heads_kv, head_dim, dtype, seed))
+
+
+@pytest.mark.parametrize("cap", [2.0, 30.0])
+@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+def test_capped_logits(head_dim, cap):
+    """At 2 most scores are in the bend of the tanh, and their slopes far from 1."""
+    for dtype, seed in itertools.product((BF16, F16), range(2)):
+        assert_right(Case([[0, 700, 700, 1000], [3, 155, 160, 261]], 1000, 8, 2, head_dim, dtype, seed, cap=cap))
 
 
 def configs(head_dim):

@@ -28,7 +28,8 @@ def _forward(q, k, v, bounds, softmax_scale, *rest):
 
 @gradient.backward.register_kernel("cpu")
 def _backward(*given):
-    q, k, v, out, dout, lse, bounds, softmax_scale, config = given
+    q, k, v, out, dout, lse, bounds, softmax_scale, logit_cap, config = given
+    assert logit_cap is None
     again, lse_again = reference.forward(q, k, v, MASK, softmax_scale)
     torch.testing.assert_close(out, again.to(q.dtype))
     torch.testing.assert_close(lse, lse_again.float())
@@ -85,7 +86,7 @@ def test_the_operators_are_what_they_say():
     torch.library.opcheck(op._forward, (q, k, v, BOUNDS, SCALE, None, None, CONFIG))
     out, lse = op._forward(*(x.detach() for x in (q, k, v)), BOUNDS, SCALE, None, None, CONFIG)
     given = [x.detach() for x in (q, k, v)]
-    torch.library.opcheck(gradient.backward, (*given, out, torch.ones_like(out), lse, BOUNDS, SCALE, CONFIG))
+    torch.library.opcheck(gradient.backward, (*given, out, torch.ones_like(out), lse, BOUNDS, SCALE, None, CONFIG))
 
 
 def test_a_second_derivative_is_refused():
@@ -105,7 +106,7 @@ def test_a_forward_mode_derivative_is_refused(derive):
     """PyTorch would hand out a tangent of 0."""
 
     def checked(q):
-        check_gradient(q, q, q, masked=False, capped=False)
+        check_gradient(q, q, q, masked=False)
         return q
 
     x = checked(torch.ones(1, 1, 1, 64))

@@ -165,14 +165,13 @@ def test_strides_that_mean_something_are_left_alone():
 
 
 REFUSED = {
-    "cap": (lambda: {"q": make().requires_grad_(), "logit_cap": 30.0}, "for a logit cap: call attention under"),
     "mask": (
         lambda: {
             "v": make().requires_grad_(),
             "bounds": None,
             "mask": torch.empty(2, 100, 2, dtype=torch.int32, device="cuda"),
         },
-        "for a mask in place of bounds",
+        "for a mask in place of bounds: call attention under",
     ),
     "head_dim": (lambda: {name: make(head_dim=96).requires_grad_() for name in "qkv"}, "for head_dim 96"),
 }

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from attnctl_kernels.ranker.sm90.build import Kernel
 
 
-def kernel_object(head_dim: int, dtype: str, config: Config, folder: Path) -> tuple[Path, bool]:
+def kernel_object(
+    head_dim: int, dtype: str, config: Config, folder: Path, *, capped: bool = False
+) -> tuple[Path, bool]:
     """The kernels' object file, compiled now unless it is there, and whether it was."""
     from attnctl_kernels.ranker.sm90 import backward_build  # noqa: PLC0415 - imports cutlass, which takes seconds
 
-    traits = backward_build.backward_traits(head_dim, dtype, config)
+    traits = backward_build.backward_traits(head_dim, dtype, config, capped=capped)
     found: tuple[Path, bool] = backward_build.backward_object(traits, folder)
     return found
 

@@ -30,18 +30,19 @@ def backward(
     lse: Tensor,
     bounds: Tensor,
     softmax_scale: float,
+    logit_cap: float | None,
     config: str | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs."""
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     if q.numel():
         chosen = tuned("backward", q, k, HISTORY) if config is None else config
-        kernel, tile_m = _kernel(q.shape[-1], q.dtype, complete(q.shape[-1], chosen))
+        kernel, tile_m = _kernel(q.shape[-1], q.dtype, logit_cap is not None, complete(q.shape[-1], chosen))
         with torch.cuda.device(q.device):
             scratch = backward_call.scratch(q, tile_m)
             q, k, v = aligned(q), aligned(k), aligned(v)
             bounds = bounds.as_strided(bounds.shape, (4, 1))
-            kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, softmax_scale)
+            kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, softmax_scale, logit_cap)
     return dq, dk, dv
 
 
@@ -100,23 +101,23 @@ def differentiate(forward: Any, names: tuple[str, ...]) -> None:
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         given = dict(zip(names, inputs, strict=True))
         ctx.save_for_backward(*(given[name] for name in ("q", "k", "v", "bounds")), *output)
-        ctx.softmax_scale, ctx.config = given["softmax_scale"], given["backward_config"]
+        ctx.rest = tuple(given[name] for name in ("softmax_scale", "logit_cap", "backward_config"))
 
     def gradients(ctx: Any, dout: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if dout is None:
             return (None,) * len(names)
         q, k, v, bounds, out, lse = ctx.saved_tensors
-        found = backward(q, k, v, out, dout, lse, bounds, ctx.softmax_scale, ctx.config)
+        found = backward(q, k, v, out, dout, lse, bounds, *ctx.rest)
         return (*found, *(None,) * (len(names) - 3))
 
     forward.register_autograd(gradients, setup_context=save)
 
 
 @cache
-def _kernel(head_dim: int, dtype: torch.dtype, text: str) -> tuple[Kernel, int]:
+def _kernel(head_dim: int, dtype: torch.dtype, capped: bool, text: str) -> tuple[Kernel, int]:
     """The kernels, and their rows per step."""
     config = read_config(text)
-    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder())
+    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder(), capped=capped)
     return backward_call.load(path), int(config["tile_m"])
 
 

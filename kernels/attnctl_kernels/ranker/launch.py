@@ -115,7 +115,8 @@ def _bind_backward(problem: Problem, candidate: Candidate, path: Path, inputs: I
     bounds = _bounds(problem).to(inputs.q.device)
     scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
     given = (inputs.q, inputs.k, inputs.v, inputs.out, inputs.dout, inputs.lse)
-    return KernelCall(backward_call.load(path), (*given, *outputs.values(), *scratch, bounds, scale), outputs, scratch)
+    arguments = (*given, *outputs.values(), *scratch, bounds, scale, None)
+    return KernelCall(backward_call.load(path), arguments, outputs, scratch)
 
 
 def _ranges(problem: Problem) -> torch.Tensor:

@@ -57,8 +57,7 @@ def attention(
         mask: in place of bounds. A pattern, such as ``Mask(pattern="sliding_window", window=1024)``: any but
             ``history_candidate`` and ``blocks``. Or its table, as :func:`visible_ranges` makes it: in a compiled
             program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite.
-        backward_config: likewise, of the backward pass, which there is with bounds, at head_dim 64 and 128, without a
-            cap.
+        backward_config: likewise, of the backward pass, which there is with bounds, at head_dim 64 and 128.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
         return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``;
@@ -79,7 +78,7 @@ def attention(
     check_shapes(q, k, v, seen, "bounds" if mask is None else "mask")
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     check_numbers(softmax_scale=scale, logit_cap=logit_cap)
-    check_gradient(q, k, v, masked=mask is not None, capped=logit_cap is not None)
+    check_gradient(q, k, v, masked=mask is not None)
     if config is None and isinstance(mask, Mask):
         chosen: str | None = tuned("forward", q, k, mask)
     else:

@@ -39,15 +39,20 @@ class Backward:
         mStats: cute.Tensor,  # (batch_size, num_heads_q, tiles, 2 * tile_m) float32: scratch
         mBounds: cute.Tensor,  # (batch_size, 4) int32
         softmax_scale: Float32,
+        logit_cap: Float32 | None,
         stream: cuda.CUstream,
     ):
         t = self.traits
         batch_size, seqlen, num_heads_kv, _ = mK.shape
         num_heads_q = mQ.shape[2]
         mQ, mK, mV, mO, mdO, mdQ, mdK, mdV = (_aligned(x) for x in (mQ, mK, mV, mO, mdO, mdQ, mdK, mdV))
+        logit_scale, before_cap = softmax_scale, None
+        if cutlass.const_expr(t.capped):
+            logit_scale, before_cap = logit_cap, softmax_scale / logit_cap
+        scales = softmax_scale, Float32(logit_scale * math.log2(math.e)), before_cap
         per_block = backward_rows.rows_per_block(t)
         chunks = cute.ceil_div(seqlen + 2 * t.tile_m, per_block)  # as many rows as there are slots, too
-        rows = mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, softmax_scale, chunks
+        rows = mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, scales, chunks
         launch = {
             "grid": [chunks * num_heads_kv * batch_size, 1, 1],
             "block": [backward_rows.THREADS, 1, 1],
@@ -73,8 +78,8 @@ class Backward:
         mma_dq = _mma(t, mn_major, mn_major, (ROWS, ROWS))
         self.main(
             tma_q, gQ, tma_do, gdO, tma_k, gK, tma_v, gV, tma_dk, gdK, tma_dv, gdV, mSums, mStats, mBounds,
-            softmax_scale, Float32(softmax_scale * math.log2(math.e)), seqlen, num_heads_q // num_heads_kv,
-            num_heads_kv, batch_size, mma_s, mma_dkv, mma_dq, part_layout, scores_layout,
+            scales, seqlen, num_heads_q // num_heads_kv, num_heads_kv, batch_size, mma_s, mma_dkv, mma_dq,
+            part_layout, scores_layout,
         ).launch(
             grid=[cute.ceil_div(seqlen, t.tile_n) * num_heads_kv * batch_size, 1, 1],
             block=[WARP_GROUP * (t.warp_groups + 1), 1, 1],
@@ -95,7 +100,7 @@ class Backward:
     def prepare(
         self, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor,
         mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor,
-        scale: Float32, num_chunks: Int32, grouped: cutlass.Constexpr,
+        scales: Any, num_chunks: Int32, grouped: cutlass.Constexpr,
     ):  # fmt: skip
         cute.arch.griddepcontrol_launch_dependents()
         backward_rows.prepare(
@@ -111,7 +116,7 @@ class Backward:
             mSums,
             mStats,
             mBounds,
-            scale,
+            scales,
             num_chunks,
             grouped,
         )
@@ -126,8 +131,8 @@ class Backward:
         self, tma_q: cute.CopyAtom, gQ: cute.Tensor, tma_do: cute.CopyAtom, gdO: cute.Tensor,
         tma_k: cute.CopyAtom, gK: cute.Tensor, tma_v: cute.CopyAtom, gV: cute.Tensor,
         tma_dk: cute.CopyAtom, gdK: cute.Tensor, tma_dv: cute.CopyAtom, gdV: cute.Tensor,
-        mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor, scale: Float32, scale_log2: Float32,
-        seqlen: Int32, group_size: Int32, num_heads_kv: Int32, batch_size: Int32,
+        mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor, scales: Any, seqlen: Int32,
+        group_size: Int32, num_heads_kv: Int32, batch_size: Int32,
         mma_s: cute.TiledMma, mma_dkv: cute.TiledMma, mma_dq: cute.TiledMma,
         part_layout: cute.ComposedLayout, scores_layout: cute.ComposedLayout,
     ):  # fmt: skip
@@ -185,7 +190,7 @@ class Backward:
                 cute.arch.setmaxregister_increase(registers)
                 buffers, stores = (sQ, sdO, sStats, sK, sV, sdS, sdQ), ((tma_dk, gdK), (tma_dv, gdV))
                 consume(
-                    t, mSums, buffers, (kv_ring, ring), stores, block, rows, clipped[1], group_size, scale, scale_log2,
+                    t, mSums, buffers, (kv_ring, ring), stores, block, rows, clipped[1], group_size, scales,
                     (mma_s, mma_dkv, mma_dq),
                 )  # fmt: skip
         else:

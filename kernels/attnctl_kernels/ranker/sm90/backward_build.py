@@ -17,9 +17,9 @@ from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
 SYMBOL = "ranker_backward"
 
 
-def backward_traits(head_dim: int, dtype: str, config: Config) -> BackwardTraits:
+def backward_traits(head_dim: int, dtype: str, config: Config, *, capped: bool = False) -> BackwardTraits:
     tile = {name: int(config[name]) for name in ("tile_m", "tile_n", "stages")}
-    return BackwardTraits(dtype=build.DTYPES[dtype], head_dim=head_dim, **tile)
+    return BackwardTraits(dtype=build.DTYPES[dtype], head_dim=head_dim, capped=capped, **tile)
 
 
 def backward_object(traits: BackwardTraits, folder: Path) -> tuple[Path, bool]:
@@ -27,7 +27,10 @@ def backward_object(traits: BackwardTraits, folder: Path) -> tuple[Path, bool]:
 
 
 def load(path: Path) -> build.Kernel:
-    """``kernel(q, k, v, out, dout, lse, dq, dk, dv, sums, stats, bounds, softmax_scale)``, for all shapes."""
+    """``kernel(q, k, v, out, dout, lse, dq, dk, dv, sums, stats, bounds, softmax_scale, logit_cap)``, for all shapes.
+
+    ``logit_cap`` is None where there is none.
+    """
     return build.load(path, SYMBOL)
 
 
@@ -54,6 +57,7 @@ def compile_backward(traits: BackwardTraits) -> Any:
         scratch(tiles, 2 * traits.tile_m),
         cute.runtime.make_fake_tensor(Int32, (batch_size, 4), (4, 1), assumed_align=4),
         Float32(1.0),
+        Float32(1.0) if traits.capped else None,
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options="--enable-tvm-ffi",
     )

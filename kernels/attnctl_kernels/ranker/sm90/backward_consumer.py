@@ -25,12 +25,13 @@ OWN_GROUP = 2
 @cute.jit
 def consume(
     t: BackwardTraits, mSums: cute.Tensor, buffers: Any, rings: Any, stores: Any, block: Any, rows: Any, h_hi: Int32,
-    group_size: Int32, scale: Float32, scale_log2: Float32, mmas: Any,
+    group_size: Int32, scales: Any, mmas: Any,
 ):  # fmt: skip
     sQ, sdO, sStats, sK, sV, sdS, sdQ = buffers
     kv_ring, ring = rings
     first_key, kv_head, batch = block
     mma_s, mma_dkv, mma_dq = mmas
+    scale, scale_log2, before_cap = scales
     thread, _, _ = cute.arch.thread_idx()
     group = cute.arch.make_warp_uniform(thread // WARP_GROUP) - 1
     thread = thread % WARP_GROUP
@@ -77,9 +78,8 @@ def consume(
                 load_stats(lse, stats, column)
                 if cutlass.const_expr(part > 0):
                     flight.wait(scored)
-                weigh(S, lse, scale_log2)
+                weigh(S, P, lse, scale_log2, before_cap)
                 load_stats(delta, stats, t.tile_m + column)
-                fragments.round_to(S, P)
                 flight.multiply(mma_dkv, dV, P, tdOt[at], True)
                 flight.wait(differentiated)
                 differentiate(S, dP, delta)
@@ -163,18 +163,23 @@ def load_stats(target: cute.Tensor, stats: cute.Tensor, first: Int32) -> None:
     cute.autovec_copy(cute.make_tensor(part.iterator, cute.make_layout((2, ROWS // 8), stride=(1, 8))), target)
 
 
-def weigh(S: cute.Tensor, lse: cute.Tensor, scale_log2: Float32) -> None:
-    """Scores to weights, in place."""
-    s = fragments.flat(S)
+def weigh(
+    S: cute.Tensor, P: cute.Tensor, lse: cute.Tensor, scale_log2: Float32, before_cap: Float32 | None
+) -> None:  # fmt: skip
+    """Weights ``P`` from scores. ``S`` becomes what gradients are multiplied by: weights, times the slope of a cap."""
+    fragments.cap(S, before_cap)
+    s, weights = fragments.flat(S), cute.make_rmem_tensor(cute.size(S), Float32)
     for i in range(cute.size(s)):
-        s[i] = cute.math.exp2(s[i] * scale_log2 - lse[i % 2, i // 4], fastmath=True)
+        weights[i] = cute.math.exp2(s[i] * scale_log2 - lse[i % 2, i // 4], fastmath=True)
+        s[i] = weights[i] if before_cap is None else weights[i] * (1.0 - s[i] * s[i])
+    fragments.round_to(weights, P)
 
 
-def differentiate(P: cute.Tensor, dP: cute.Tensor, delta: cute.Tensor) -> None:
+def differentiate(S: cute.Tensor, dP: cute.Tensor, delta: cute.Tensor) -> None:
     """The gradient of the scores, dS, in place of dP."""
-    p, dp = fragments.flat(P), fragments.flat(dP)
-    for i in range(cute.size(p)):
-        dp[i] = p[i] * (dp[i] - delta[i % 2, i // 4])
+    s, dp = fragments.flat(S), fragments.flat(dP)
+    for i in range(cute.size(s)):
+        dp[i] = s[i] * (dp[i] - delta[i % 2, i // 4])
 
 
 def clear_unseen(dS: cute.Tensor, masks: Any) -> None:

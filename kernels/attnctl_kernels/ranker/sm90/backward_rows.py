@@ -28,7 +28,7 @@ def rows_per_block(t: BackwardTraits) -> int:
 def prepare(
     t: BackwardTraits, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor,
     mLSE: cute.Tensor, mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
-    mBounds: cute.Tensor, scale: Float32, num_chunks: Int32, grouped: cutlass.Constexpr,
+    mBounds: cute.Tensor, scales: Any, num_chunks: Int32, grouped: cutlass.Constexpr,
 ):  # fmt: skip
     """A row of one key head, and of the query heads that share it: a loop over those takes twice the registers."""
     num_heads, seqlen = mK.shape[2], mK.shape[1]
@@ -53,19 +53,19 @@ def prepare(
     if cutlass.const_expr(grouped):
         group = mQ.shape[2] // num_heads
         for member in cutlass.range(group, unroll=1):
-            _prepare_query(t, tensors, place, kind, head * group + member, scale, k, v, dk, dv)
+            _prepare_query(t, tensors, place, kind, head * group + member, scales, k, v, dk, dv)
     else:
-        _prepare_query(t, tensors, place, kind, head, scale, k, v, dk, dv)
+        _prepare_query(t, tensors, place, kind, head, scales, k, v, dk, dv)
     if row < seqlen and not history:
         for i in cutlass.range_constexpr(COLUMNS):
-            dk[i] = dk[i] * scale
+            dk[i] = dk[i] * scales[0]
         _write(dk, mdK[batch, row, head, None], lane, t.dtype)
         _write(dv, mdV[batch, row, head, None], lane, t.dtype)
 
 
 @cute.jit
 def _prepare_query(
-    t: BackwardTraits, tensors: Any, place: Any, kind: Any, head: Int32, scale: Float32,
+    t: BackwardTraits, tensors: Any, place: Any, kind: Any, head: Int32, scales: Any,
     k: cute.Tensor, v: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor,
 ):  # fmt: skip
     """What a row has of a query head: LSE, delta, the first value of its sums; its parts are added to dk and dv."""
@@ -84,9 +84,13 @@ def _prepare_query(
     if candidate:
         _read(mQ[batch, row, head, None], lane, q)
     delta, score, dp = (_dot(t, x, y) for x, y in ((o, do), (q, k), (v, do)))
-    exponent = score * scale * math.log2(math.e) - lse
-    p = cute.math.exp2(exponent, fastmath=True) if candidate else Float32(0.0)
-    ds = p * (dp - delta)
+    _, scale_log2, before_cap = scales
+    slope = Float32(1.0)
+    if cutlass.const_expr(t.capped):
+        score = fragments.capped(score, before_cap)
+        slope = slope - score * score
+    p = cute.math.exp2(score * scale_log2 - lse, fastmath=True) if candidate else Float32(0.0)
+    ds = p * (dp - delta) * slope
     for i in cutlass.range_constexpr(COLUMNS):
         dk[i] = dk[i] + ds * q[i].to(Float32)
         dv[i] = dv[i] + p * do[i].to(Float32)

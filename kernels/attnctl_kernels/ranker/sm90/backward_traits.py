@@ -18,6 +18,7 @@ class BackwardTraits:
     tile_m: int
     tile_n: int
     stages: int
+    capped: bool = False  # logits are bounded by a tanh
 
     @property
     def warp_groups(self) -> int:
