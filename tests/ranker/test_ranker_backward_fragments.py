@@ -12,7 +12,8 @@ from cutlass import Float32, Int32, cute  # noqa: E402
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
 
-from attnctl_kernels.ranker.sm90 import backward, backward_consumer, backward_rows, sums  # noqa: E402
+from attnctl_kernels.ranker.sm90 import backward, backward_consumer, backward_rows, sums, tma  # noqa: E402
+from attnctl_kernels.ranker.sm90.backward_producer import box_at  # noqa: E402
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits  # noqa: E402
 
 TRAITS = BackwardTraits(build.DTYPES["bfloat16"], 128, 64, 128, 2)
@@ -162,6 +163,26 @@ def test_sums_have_a_place_for_each_element_of_each_row():
     offsets, corners = traced(function)
     assert len(set(offsets)) == 192 * 128
     assert all(one == other for one, other in corners)
+
+
+def test_no_box_is_without_a_row():
+    """TMA goes to the address in a descriptor for such a box, and before a tensor memory need not be mapped."""
+    cases = [(begin, limit) for limit in (1, 20, 64, 100, 192, 300) for begin in range(0, 300, 64)]
+    places = torch.zeros(len(cases), 2, dtype=torch.int32)
+    x = torch.zeros(1, 300, 1, 8)
+
+    @cute.jit
+    def run(x: cute.Tensor, places: cute.Tensor):
+        view = tma.ending_anywhere(tma.rows_first(x), ROWS)
+        for n, (begin, limit) in enumerate(cases):
+            missing, end, head, batch = box_at(Int32(begin), Int32(limit), Int32(0), Int32(0))
+            places[n, 0] = missing
+            places[n, 1] = cute.crd2idx((missing, 0, end, head, batch), view.layout)
+
+    run(from_dlpack(x, assumed_align=16), from_dlpack(places))
+    for (begin, limit), (missing, place) in zip(cases, places.tolist(), strict=True):
+        row, rows = place // 8 - ROWS, ROWS - missing  # the view begins 64 rows before the tensor
+        assert (row, rows) == ((begin, min(ROWS, limit - begin)) if begin < limit else (limit - 1, 1))
 
 
 def _part_of(sums, row, lane):

@@ -30,9 +30,12 @@ def gradients(q, k, v, dout, bounds):
 
 
 def rows_from(x, begin, count, end):
-    """A box of TMA: rows behind ``end`` are zeros."""
-    part = x[begin : max(begin, min(begin + count, end))]
-    return np.concatenate([part, np.zeros((count - len(part), x.shape[1]))])
+    """Boxes of TMA: rows from ``end`` on are zeros, or the first is the row before, where there would be none."""
+    boxes = []
+    for first in range(begin, begin + count, 64):
+        part = x[first : min(first + 64, end)] if first < end else x[end - 1 : end]
+        boxes.append(np.concatenate([part, np.zeros((64 - len(part), x.shape[1]))]))
+    return np.concatenate(boxes)
 
 
 def model(walk, found, inputs, bounds):
@@ -62,7 +65,7 @@ def model(walk, found, inputs, bounds):
                         sums[batch, head, slot] = ds * key
                         stats[batch, head, :, slot] = lse[batch, head, row], delta
                     if found.spare[batch, row]:
-                        stats[batch, head, :, row] = 0.0
+                        stats[batch, head, :, row] = np.inf, 0.0
                 if row < walk.seqlen and not history[row]:
                     dk[batch, kv_head, row], dv[batch, kv_head, row] = SCALE * dkey, dvalue
     for first_key, kv_head, batch in found.blocks.tolist():  # main
@@ -77,8 +80,8 @@ def model(walk, found, inputs, bounds):
                 here = slice(tile * walk.tile_m, (tile + 1) * walk.tile_m)
                 queries, of_rows = (rows_from(x[batch, head], begin, walk.tile_m, tile_end) for x in (q, dout))
                 row_lse, delta = stats[batch, head, :, here]
-                p = np.where(seen[:, None], np.exp(SCALE * keys @ queries.T - row_lse), 0.0)
-                ds = p * (values @ of_rows.T - delta)
+                p = np.exp(SCALE * keys @ queries.T - row_lse)
+                ds = np.where(seen[:, None], p * (values @ of_rows.T - delta), 0.0)
                 dvalues += p @ of_rows
                 dkeys += ds @ queries
                 sums[batch, head, here] += ds.T @ keys

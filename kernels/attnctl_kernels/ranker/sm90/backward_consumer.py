@@ -51,8 +51,8 @@ def consume(
     dV.fill(0.0)
     copy_dS = _stmatrix(t, mma_s).get_slice(thread)
 
-    # Keys behind the history are zeros in shared memory, and what they sum up is not stored. But weights of a score of
-    # 0 may be infinite, and dS meets the zeros in dQ: theirs is cleared.
+    # What keys behind the history sum up is not stored, but dS meets them in dQ: theirs is cleared. They are zeros in
+    # shared memory, of which weights may be infinite, or copies of the last one.
     seen = tuple(first_key + group * ROWS + own_row + 8 * r < h_hi for r in range(2))
     masks = tuple(cutlass.select_(each, Int32(-1), Int32(0)) for each in seen)
     _, num_tiles = walk.count_tiles(t, rows)

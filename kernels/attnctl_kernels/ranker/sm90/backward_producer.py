@@ -52,9 +52,10 @@ def load(
 
 
 def box_at(begin: Int32, limit: Int32, head: Int32, batch: Int32) -> tuple[Int32, ...]:
-    """Where the 64 rows from ``begin`` lie in ``tma.ending_anywhere``: those from ``limit`` on are not there.
+    """Where the 64 rows from ``begin`` lie in ``tma.ending_anywhere``: those from ``limit`` on are zeros.
 
-    ``limit`` may lie before ``begin``: then none of them is.
+    If these are all, the first is a copy of the row before ``limit``: for a box without a single row TMA goes to the
+    address in the descriptor, which need not be mapped.
     """
     end = cutlass.min(begin + ROWS, limit)
-    return begin + ROWS - end, end, head, batch
+    return cutlass.min(begin + ROWS - end, ROWS - 1), end, head, batch

@@ -101,8 +101,8 @@ def _prepare_query(
         if lane == 0:
             _write_stats(t, mStats, (batch, head, slot), lse, delta)
     if lane == 0 and spare:
-        # Slots are counted as rows are, though this one has none: what multiplies zeros must be finite.
-        _write_stats(t, mStats, (batch, head, row), Float32(0.0), Float32(0.0))
+        # Slots are counted as rows are, though this one has none: whatever its query is, it weighs nothing.
+        _write_stats(t, mStats, (batch, head, row), Float32.inf, Float32(0.0))
 
 
 @cute.jit
