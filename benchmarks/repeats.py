@@ -1,9 +1,10 @@
 """Does `attnctl tune` choose the same config every time?
 
-    python benchmarks/repeats.py PROFILE... [--runs 10] [--device cuda:0] [--cold]
+    python benchmarks/repeats.py PROFILE... [--runs 10] [--device cuda:0]
 
-Tunes each profile ``--runs`` times from scratch (no journal, no tuned file of the run before; compiled kernels are kept
-unless ``--cold``). Then all winners meet in three fresh processes, interleaved, the most frequent one twice as the A/A
+Decides each profile ``--runs`` times, each time with a screening of its own and finals in fresh processes, and nothing
+tuned or in the journal. Kernels are compiled once, and the process that screens is kept: a repetition takes what
+measuring takes. Then all winners meet in three more processes, interleaved, the most frequent one twice as the A/A
 pair, and each is decided against it as `tune` decides. A repetition is good if its winner is the most frequent one or
 *same* as it. Prints one Markdown row per winner; exits with 1 if any repetition was not good.
 """
@@ -11,40 +12,64 @@ pair, and each is decided against it as `tune` decides. A repetition is good if 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
+import time
 from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tune import run  # the benchmark beside this one
-
 from attnctl.gpu.deadlines import Deadlines
+from attnctl.gpu.interfaces import PoolLike
+from attnctl.gpu.lane import Lanes
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import Contender, Hello
+from attnctl.profile.load import load
+from attnctl.state import CACHE_FOLDER_VARIABLE, STATE_DIR_VARIABLE
 from attnctl.tune.decide import Comparison, compare
 from attnctl.tune.finals import AGAIN, CYCLES, PROCESSES
-from attnctl.tune.journal import read
+from attnctl.tune.interrupt import Interrupts
+from attnctl.tune.progress import Progress
+from attnctl.tune.run import Options, Tuning
+from attnctl.tune.strategies import get_strategy
 from attnctl_kernels.contract import Candidate, Task
 
 HEADS = ("profile", "pass", "winner", "times", "against the most frequent", "floor", "verdict")
 Winners = dict[str, tuple[Task, list[Candidate]]]  # by pass and problem
 
 
-def winners(profile: Path, runs: int, folder: Path, *, cold: bool, strategy: str) -> Winners:
+@dataclass
+class Repeated(Tuning):
+    """The decisions of one profile, again and again on the device that is open."""
+
+    runs: int = 1
+
+    def _run_on(
+        self, lanes: Lanes, pool: PoolLike | None, folder: Path | None, startup_s: float, tasks_after: int
+    ) -> None:
+        assert folder
+        for number in range(self.runs):
+            again = folder / str(number)
+            self.options = replace(self.options, out=again / "tuned")
+            begun, known = time.perf_counter(), len(self.results)
+            super()._run_on(lanes, pool, again, startup_s, tasks_after)
+            chosen = ", ".join(str(each.winner) for each in self.results[known:])
+            seconds = time.perf_counter() - begun
+            print(f"{self.loaded.path.stem} {number + 1}/{self.runs}, {seconds:.1f} s: {chosen}", file=sys.stderr)
+
+
+def winners(profile: Path, runs: int, device: str, strategy: str) -> Winners:
     """The winner of every repetition, per task. A repetition in which nothing won ends the benchmark."""
+    options = Options(device=device, strategy=get_strategy(strategy))
+    repeated = Repeated(load(profile), options, Progress(), Interrupts(), runs=runs)
+    repeated.run()
     found: Winners = {}
-    for number in range(runs):
-        state = folder / (str(number) if cold else "state")
-        options = ["--strategy", strategy, "--out", str(folder / f"out-{number}")]
-        seconds, document = run(profile, state, options)
-        for described in document["tasks"]:
-            recorded = read(Path(described["journal"]))
-            if recorded.done is None or recorded.done.winner is None:
-                sys.exit(f"{profile}: repetition {number + 1} has no winner: {described['reason']}")
-            task = recorded.header.task
-            name = f"{described['pass']} {described['problem']}"
-            found.setdefault(name, (task, []))[1].append(recorded.done.winner)
-            print(f"{profile.stem} {number + 1}/{runs}, {seconds:.1f} s: {recorded.done.winner}", file=sys.stderr)
+    for result in repeated.results:
+        if result.winner is None:
+            sys.exit(f"{profile}: a repetition has no winner: {result.status}")
+        name = f"{result.task.pass_name} {result.task.problem.slug}"
+        found.setdefault(name, (result.task, []))[1].append(result.winner)
     return found
 
 
@@ -67,13 +92,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--strategy", default="guided")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--cold", action="store_true", help="compile anew in every repetition")
     arguments = parser.parse_args()
     rows, bad = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"], 0
     for profile in arguments.profiles:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            found = winners(profile, arguments.runs, folder, cold=arguments.cold, strategy=arguments.strategy)
+            os.environ[STATE_DIR_VARIABLE] = name
+            os.environ[CACHE_FOLDER_VARIABLE] = f"{name}/cache"
+            found = winners(profile, arguments.runs, arguments.device, arguments.strategy)
             for task, chosen in found.values():
                 counts = Counter(each.key for each in chosen)
                 by_key = {each.key: each for each in chosen}
