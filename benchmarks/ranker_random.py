@@ -1,14 +1,16 @@
-"""Draw configs of the ranker kernel with shapes and masks: each is refused by a rule, or right.
+"""Draw configs of the ranker kernels with shapes and masks: each is refused by a rule, or right.
 
     python benchmarks/ranker_random.py --count 1000 --seconds 300 --json random.json
+    python benchmarks/ranker_random.py --pass backward --count 1000
     python benchmarks/ranker_random.py --only 417                    one of them again
     compute-sanitizer --tool memcheck  python benchmarks/ranker_random.py --count 40 --small --processes 8
     compute-sanitizer --tool racecheck python benchmarks/ranker_random.py --count 10 --small --processes 8
     compute-sanitizer --tool synccheck python benchmarks/ranker_random.py --count 10 --small --processes 8
 
 Needs a Hopper GPU and the extra ranker. The parameters are drawn from beyond what the rules allow. Each draw has a
-number, from which it follows. What is right is float32 attention; padding holds NaN. Under compute-sanitizer, compile
-first (the same command without it, or with ``--compile-only``), and the kernels are found on disk.
+number, from which it follows. What is right is float32 attention, or its gradients; padding holds NaN. Under
+compute-sanitizer, compile first (the same command without it, or with ``--compile-only``), and the kernels are found on
+disk. The backward pass has the forward kernel's default config before it.
 """
 
 from __future__ import annotations
@@ -31,28 +33,52 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnctl_kernels.contract import Case, Mask, Problem, Scalar
+from attnctl_kernels.contract import Case, Mask, PassName, Problem, Scalar
 from attnctl_kernels.families import get_family
 from attnctl_kernels.masks import visible
 from attnctl_kernels.ranker import attention
 from attnctl_kernels.ranker import config as own
+from attnctl_kernels.ranker.spec import by_ranges
 from attnctl_kernels.rule import Severity, check
 
 FAMILY = get_family("ranker")
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+class Kernel(NamedTuple):
+    """What is compiled."""
+
+    pass_name: PassName
+    head_dim: int
+    dtype: str
+    ranges: bool
+    capped: bool
+    config: str  # JSON
+
+
 class Draw(NamedTuple):
     number: int
+    pass_name: PassName
     problem: Problem
     bounds: list[list[int]] | None  # None: rows see ranges
     cap: float | None
     config: dict[str, Scalar]
 
     @property
-    def kernel(self) -> tuple[int, str, bool, bool, str]:
-        ranges, config = self.bounds is None, json.dumps(self.config, sort_keys=True)
-        return self.problem.head_dim, self.problem.dtype, ranges, self.cap is not None, config
+    def kernels(self) -> list[Kernel]:
+        forward, backward = self.configs()
+        found = [self._kernel("forward", forward)]
+        return found if backward is None else [*found, self._kernel("backward", backward)]
+
+    def configs(self) -> tuple[dict[str, Scalar], dict[str, Scalar] | None]:
+        """Of the forward pass, and of the backward pass if it is drawn."""
+        if self.pass_name == "forward":
+            return self.config, None
+        return own.default_config(self.problem.head_dim, ranges=by_ranges(self.problem)), self.config
+
+    def _kernel(self, pass_name: PassName, config: dict[str, Scalar]) -> Kernel:
+        ranges, text = self.bounds is None, json.dumps(config, sort_keys=True)
+        return Kernel(pass_name, self.problem.head_dim, self.problem.dtype, ranges, self.cap is not None, text)
 
     def refusal(self) -> str:
         case = Case(
@@ -60,14 +86,14 @@ class Draw(NamedTuple):
             version="1",
             arch="sm_90",
             problem=self.problem,
-            pass_name="forward",
+            pass_name=self.pass_name,
             config=self.config,
         )
         broken = [rule.code for rule, _ in check(case, FAMILY.rules()) if rule.severity is Severity.ERROR]
         return broken[0] if broken else ""
 
 
-def drawn(number: int, *, small: bool) -> Draw:
+def drawn(number: int, pass_name: PassName, *, small: bool) -> Draw:
     draw = random.Random(number)
     longest = 200 if small else 1500
     seqlen, heads = draw.randint(1, longest), draw.randint(1, 2)
@@ -90,7 +116,12 @@ def drawn(number: int, *, small: bool) -> Draw:
         dtype=draw.choice(list(DTYPES)),
         mask=mask,
     )
-    config: dict[str, Scalar] = {
+    config = random_config(draw) if pass_name == "forward" else random_backward_config(draw)
+    return Draw(number, pass_name, problem, bounds, draw.choice([None, None, 5.0, 30.0]), config)
+
+
+def random_config(draw: random.Random) -> dict[str, Scalar]:
+    return {
         "tile_m": draw.choice([64, 64, 64, 96, 128, 128, 128, 192, 192, 192]),
         "tile_n": draw.choice([16, 40, *range(32, 273, 16), *range(32, 145, 16)]),
         "stages": draw.choice([1, *[2] * 8, 3, 3, 3, 4, 5, 8]),
@@ -99,7 +130,14 @@ def drawn(number: int, *, small: bool) -> Draw:
         "schedule": draw.choice(own.SCHEDULES),
         "balanced": draw.random() < 0.5,
     }
-    return Draw(number, problem, bounds, draw.choice([None, None, 5.0, 30.0]), config)
+
+
+def random_backward_config(draw: random.Random) -> dict[str, Scalar]:
+    return {
+        "tile_m": draw.choice([64, 64, 64, 96, 128, 128, 128, 192]),
+        "tile_n": draw.choice([64, 64, 64, 96, 128, 128, 128, 192]),
+        "stages": draw.choice([1, *[2] * 8, 3, 3, 3, 4, 5, 6, 7]),
+    }
 
 
 def random_bounds(draw: random.Random, seqlen: int) -> list[int]:
@@ -123,11 +161,15 @@ def blind(cache: str) -> None:
     os.environ.update({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "ATTNCTL_CACHE_DIR": cache})
 
 
-def compile_kernel(head_dim: int, dtype: str, ranges: bool, capped: bool, config: str) -> None:
-    from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass
+def compile_kernel(kernel: Kernel) -> None:
+    from attnctl_kernels.ranker.sm90 import backward_build, build  # noqa: PLC0415 - imports cutlass
 
-    traits = build.forward_traits(head_dim, dtype, json.loads(config), ranges=ranges, capped=capped)
-    build.forward_object(traits, Path(os.environ["ATTNCTL_CACHE_DIR"]) / "ranker")
+    folder, config = Path(os.environ["ATTNCTL_CACHE_DIR"]) / "ranker", json.loads(kernel.config)
+    head_dim, dtype, ranges, capped = kernel.head_dim, kernel.dtype, kernel.ranges, kernel.capped
+    if kernel.pass_name == "forward":
+        build.forward_object(build.forward_traits(head_dim, dtype, config, ranges=ranges, capped=capped), folder)
+    else:
+        backward_build.backward_object(backward_build.backward_traits(head_dim, dtype, config, capped=capped), folder)
 
 
 def seen_pairs(draw: Draw) -> torch.Tensor:
@@ -151,8 +193,13 @@ def reference(inputs: list[torch.Tensor], seen: torch.Tensor, cap: float | None)
     if cap is not None:
         scores = cap * torch.tanh(scores / cap)
     scores = scores.masked_fill(~seen[:, None], -math.inf)
-    lse = scores.logsumexp(-1)
-    return torch.einsum("bhij,bjhd->bihd", (scores - lse.nan_to_num(neginf=0.0)[..., None]).exp(), v), lse
+    blind = ~seen.any(-1)[:, None, :, None]  # a row that sees nothing has weights 0, not NaN
+    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return torch.einsum("bhij,bjhd->bihd", weights, v), scores.logsumexp(-1)
+
+
+def gradients(out: torch.Tensor, leaves: list[torch.Tensor], dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(out, leaves, dout, materialize_grads=True)
 
 
 def fault(draw: Draw) -> str:
@@ -162,7 +209,7 @@ def fault(draw: Draw) -> str:
     shapes = ((problem.seqlen_q, problem.num_heads_q), *[(problem.seqlen_k, problem.num_heads_kv)] * 2)
     clean = [
         torch.randn(problem.batch_size, *each, problem.head_dim, device="cuda").to(DTYPES[problem.dtype])
-        for each in shapes
+        for each in (*shapes, shapes[0])
     ]
     seen, given = seen_pairs(draw), clean
     if draw.bounds is not None:  # what sees nothing is seen by nothing
@@ -170,25 +217,60 @@ def fault(draw: Draw) -> str:
     what: Mapping[str, Any] = {"mask": draw.problem.mask}
     if draw.bounds is not None:
         what = {"bounds": torch.tensor(draw.bounds, dtype=torch.int32, device="cuda")}
-    runs = [attention(*given, config=draw.config, logit_cap=draw.cap, return_lse=True, **what) for _ in range(2)]
-    for name, found, again, wanted in zip(("out", "lse"), *runs, reference(clean, seen, draw.cap), strict=True):
+    forward, backward = draw.configs()
+    what = {**what, "config": forward, "logit_cap": draw.cap}
+    if backward is None:
+        return fault_of_outputs(draw, given[:3], reference(clean[:3], seen, draw.cap), what)
+    leaves = [x.detach().requires_grad_() for x in clean[:3]]
+    wanted = gradients(reference(leaves, seen, draw.cap)[0], leaves, clean[3].float())
+    return fault_of_gradients(draw, given, wanted, {**what, "backward_config": backward})
+
+
+def fault_of_outputs(
+    draw: Draw, given: list[torch.Tensor], wanted: tuple[torch.Tensor, ...], what: Mapping[str, Any]
+) -> str:
+    runs = [attention(*given, **what, return_lse=True) for _ in range(2)]
+    for name, found, again, other in zip(("out", "lse"), *runs, wanted, strict=True):
         if not torch.equal(found, again):
             return f"{name}: two runs differ"
-        apart = (found.float() - wanted).abs()
         allowed = (
-            0.008 * wanted.abs() + (0.012 if draw.cap else 0.008) if name == "out" else 1e-3 + (draw.cap or 0) / 1000
+            0.008 * other.abs() + (0.012 if draw.cap else 0.008) if name == "out" else 1e-3 + (draw.cap or 0) / 1000
         )
-        wrong = ~(apart <= allowed) & (found.float() != wanted)  # equal infinities are right
-        if wrong.any():
-            index = tuple(wrong.nonzero()[0].tolist())
-            return f"{name}: {int(wrong.sum())} wrong, first at {index}: {found[index]} instead of {wanted[index]}"
+        if text := difference(name, found, other, allowed):
+            return text
     return ""
+
+
+def fault_of_gradients(
+    draw: Draw, given: list[torch.Tensor], wanted: tuple[torch.Tensor, ...], what: Mapping[str, Any]
+) -> str:
+    """Tolerances as those of the tests: weights and their gradients are rounded to 16 bits."""
+    leaves = [x.detach().requires_grad_() for x in given[:3]]
+    runs = [gradients(attention(*leaves, **what), leaves, given[3]) for _ in range(2)]
+    precision = 1.0 if draw.problem.dtype == "bfloat16" else 0.25
+    for name, found, again, exact in zip(("dq", "dk", "dv"), *runs, wanted, strict=True):
+        if name != "dq" and not torch.equal(found, again):  # sums of dQ are added up in any order
+            return f"{name}: two runs differ"
+        other = exact.float()
+        typical = other.square().mean().sqrt() + other.square().mean(-1, keepdim=True).sqrt()
+        if text := difference(name, found, other, (0.03 * other.abs() + 0.1 * typical + 0.01) * precision):
+            return text
+    return ""
+
+
+def difference(name: str, found: torch.Tensor, wanted: torch.Tensor, allowed: torch.Tensor | float) -> str:
+    wrong = ~((found.float() - wanted).abs() <= allowed) & (found.float() != wanted)  # equal infinities are right
+    if not wrong.any():
+        return ""
+    index = tuple(wrong.nonzero()[0].tolist())
+    return f"{name}: {int(wrong.sum())} wrong, first at {index}: {found[index]} instead of {wanted[index]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--only", type=int, help="the number of one draw")
+    parser.add_argument("--pass", dest="pass_name", choices=("forward", "backward"), default="forward")
     parser.add_argument("--small", action="store_true", help="up to 200 tokens")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compile")
@@ -202,16 +284,18 @@ def main() -> None:
     outcomes: Counter[str] = Counter()
     wrong: dict[int, str] = {}
     allowed = []
-    for draw in (drawn(number, small=options.small) for number in numbers):
+    for draw in (drawn(number, options.pass_name, small=options.small) for number in numbers):
         if code := draw.refusal():
             refused[code] += 1
         else:
             allowed.append(draw)
     pool = ProcessPoolExecutor(options.processes, get_context("spawn"), blind, (os.environ["ATTNCTL_CACHE_DIR"],))
-    kernels: dict[Any, Future[None]] = {draw.kernel: pool.submit(compile_kernel, *draw.kernel) for draw in allowed}
+    needed = dict.fromkeys(each for draw in allowed for each in draw.kernels)
+    kernels: dict[Kernel, Future[None]] = {each: pool.submit(compile_kernel, each) for each in needed}
     for draw in allowed:
         try:
-            kernels[draw.kernel].result(timeout=max(0.0, end - time.monotonic()))
+            for each in draw.kernels:
+                kernels[each].result(timeout=max(0.0, end - time.monotonic()))
             reason = "" if options.compile_only else fault(draw)
         except OutOfTime:
             outcomes["out of time"] += 1
