@@ -22,7 +22,7 @@ REFUSED = {
     ("ranker_fa3", "forward"): ({"PAL-F012", "PAL-F008"}, set(MASKS) - {"dense", "history"}),
     ("ranker_fa3", "backward"): ({"PAL-F012", "PAL-B001"}, set(MASKS) - {"dense", "history"}),
     ("ranker", "forward"): ({"RANKER-001"}, {"blocks"}),
-    ("ranker", "backward"): ({"RANKER-001"}, set(MASKS) - {"dense", "history"}),
+    ("ranker", "backward"): ({"RANKER-001"}, {"blocks"}),
 }
 NEED_WHOLE_TILES = {"pallas_mgpu", "ranker_fa3"}  # 500 tokens are none, which other rules say
 PALLAS_BLOCKS = {"block_q_dkv": 64, "block_kv_dkv": 64, "block_q_dq": 64, "block_kv_dq": 64}

@@ -5,21 +5,24 @@ import re
 import pytest
 from test_ranker_compile import NVDISASM, PROBLEM, compiled, disassembled
 
+from attnctl_kernels.contract import Mask
 from attnctl_kernels.ranker import backward_config as own
 
 pytest.importorskip("cutlass")
 
-CASES = [  # head_dim, dtype, config
-    (128, "bfloat16", own.default_config(128)),
-    (64, "float16", own.default_config(64)),
+CASES = [  # head_dim, dtype, mask
+    (128, "bfloat16", PROBLEM.mask),
+    (64, "float16", PROBLEM.mask),
+    (128, "bfloat16", Mask(pattern="causal")),
+    (64, "float16", Mask(pattern="causal")),
 ]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=["128", "64"])
+@pytest.fixture(scope="module", params=CASES, ids=["128", "64", "128, ranges", "64, ranges"])
 def kernel(request, tmp_path_factory):
-    head_dim, dtype, config = request.param
-    cache = tmp_path_factory.mktemp("cache")
-    problem = PROBLEM.model_copy(update={"head_dim": head_dim, "head_dim_v": head_dim, "dtype": dtype})
+    head_dim, dtype, mask = request.param
+    config, cache = own.default_config(head_dim), tmp_path_factory.mktemp("cache")
+    problem = PROBLEM.model_copy(update={"head_dim": head_dim, "head_dim_v": head_dim, "dtype": dtype, "mask": mask})
     return head_dim, config, compiled(problem, config, cache, "backward"), cache
 
 

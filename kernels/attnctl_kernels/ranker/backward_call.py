@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def kernel_object(
-    head_dim: int, dtype: str, config: Config, folder: Path, *, capped: bool = False
+    head_dim: int, dtype: str, config: Config, folder: Path, *, ranges: bool = False, capped: bool = False
 ) -> tuple[Path, bool]:
     """The kernels' object file, compiled now unless it is there, and whether it was."""
     from attnctl_kernels.ranker.sm90 import backward_build  # noqa: PLC0415 - imports cutlass, which takes seconds
 
-    traits = backward_build.backward_traits(head_dim, dtype, config, capped=capped)
+    traits = backward_build.backward_traits(head_dim, dtype, config, ranges=ranges, capped=capped)
     found: tuple[Path, bool] = backward_build.backward_object(traits, folder)
     return found
 
@@ -41,3 +41,8 @@ def scratch(q: Tensor, tile_m: int) -> tuple[Tensor, Tensor]:
     sums = torch.empty(batch_size, num_heads, tiles * tile_m, head_dim, dtype=torch.float32, device=q.device)
     stats = torch.empty(batch_size, num_heads, tiles, 2 * tile_m, dtype=torch.float32, device=q.device)
     return sums, stats
+
+
+def spans(k: Tensor) -> Tensor:
+    """Where rows see ranges: which rows see a key (``sm90/spans.py``). As integers it may hold anything, too."""
+    return torch.empty(*k.shape[:2], 2, dtype=torch.float32, device=k.device)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from attnctl_kernels.contract import Config, Pattern, Scalar
+from attnctl_kernels.contract import Config, Scalar
 from attnctl_kernels.ranker.config import BARRIER_BYTES, ELEMENT_BYTES, REGISTERS, ROWS, SMEM_GRANULE
 
 TILES_M = (64, 128)
 TILES_N = (64, 128)
 STAGES = tuple(range(2, 7))
 HEAD_DIMS = (64, 128)
-PATTERNS: tuple[Pattern, ...] = ("history_candidate", "dense")
 
 FLOAT_BYTES = 4
 SCORE_BUFFERS = 2  # of dS: one warp group writes the next while another still multiplies the last

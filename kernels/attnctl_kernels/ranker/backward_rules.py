@@ -125,17 +125,17 @@ def backward_registers_exceeded(case: Case) -> Iterator[Violation]:
 
 @rule("RANKER-B007", passes=BACKWARD, why="a row's own key has the row's number")
 def backward_lengths_differ(case: Case) -> Iterator[Violation]:
-    """Fewer or more keys than queries, in the backward pass.
+    """Fewer or more keys than queries, in the backward pass of history and candidates.
 
-    What: `seqlen_q` is `seqlen_k`.
+    What: With `history_candidate`, `seqlen_q` is `seqlen_k`.
 
-    Why: The backward pass knows rows of one sequence: history, candidates and padding. A row's key, its value and their
-    gradients have the row's number.
+    Why: History, candidates and padding are rows of one sequence. A row's key, its value and their gradients have the
+    row's number.
 
     Fix: `seq_len`, or another family.
     """
     problem = case.problem
-    if problem.mask.pattern in own.PATTERNS and problem.seqlen_q != problem.seqlen_k:
+    if problem.mask.pattern == "history_candidate" and problem.seqlen_q != problem.seqlen_k:
         message = f"seqlen_q {problem.seqlen_q} is not seqlen_k {problem.seqlen_k}"
         yield Violation("problem.seqlen_q", message, (Fix("problem.seqlen_q", problem.seqlen_k),))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnctl_kernels.arch import ARCHES
-from attnctl_kernels.contract import Case, Resource
+from attnctl_kernels.contract import Case, Problem, Resource
 from attnctl_kernels.ranker import backward_config as own
 from attnctl_kernels.ranker.config import DTYPES, SMEM_LIMIT
 
@@ -26,7 +26,7 @@ def covers(case: Case) -> bool:
     problem, config = case.problem, case.config
     return (
         problem.head_dim == problem.head_dim_v
-        and problem.seqlen_q == problem.seqlen_k
+        and (problem.mask.pattern != "history_candidate" or problem.seqlen_q == problem.seqlen_k)
         and problem.head_dim in own.HEAD_DIMS
         and problem.dtype in DTYPES
         and config.get("tile_m") in own.TILES_M
@@ -51,7 +51,7 @@ def resources(case: Case) -> tuple[Resource, ...]:
 
 
 def grid(case: Case) -> int | None:
-    """Blocks with keys of the history; those behind them leave at once."""
+    """Blocks of keys; with a history only of its own, as those behind it leave at once."""
     if not covers(case):
         return None
     problem = case.problem
@@ -72,9 +72,22 @@ def predicted_cost(case: Case) -> float:
     exposed = 1.6 if own.warp_groups(config) == 1 else 1.0
     waits = 1.6 if own.fragment_registers(problem.head_dim, config) > own.register_limit(config) else 1.0
     step = max(products, (reads + writes) / SMEM_BYTES) * exposed * waits + STEP_CYCLES
-    steps = -(-problem.seqlen_q // tile_m) * problem.num_heads_q // problem.num_heads_kv
+    steps = -(-rows_per_block(problem, tile_n) // tile_m) * problem.num_heads_q // problem.num_heads_kv
     rounds = -(-(grid(case) or 0) // ARCHES["sm_90"].num_sms)
     return rounds * (steps * step + BLOCK_CYCLES)
+
+
+def rows_per_block(problem: Problem, tile_n: int) -> int:
+    """That a block of keys is seen by, on average, as far as that is known without the mask's tables."""
+    mask, rows = problem.mask, problem.seqlen_q
+    if mask.pattern == "sliding_window":
+        return min((mask.window or rows) + tile_n, rows)
+    if mask.pattern == "document":
+        longest = max(mask.document_lens or (mask.document_len or rows,))
+        return min(longest + tile_n, rows)
+    if mask.pattern in {"causal", "prefix_lm"}:
+        return (rows + (mask.prefix_len or 0) + tile_n) // 2
+    return rows
 
 
 def _history(case: Case) -> int:

@@ -58,17 +58,17 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, name: str) -> 
         raise ValueError(f"{name} has strides {bounds.stride()}: pass {name}.clone().contiguous()")
 
 
-def check_gradient(q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> None:
+def asks_gradient(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def check_gradient(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Raises RuntimeError where a gradient is asked for that there is no kernel for."""
     if not torch.compiler.is_compiling() and any(map(_has_tangent, (q, k, v))):
         raise RuntimeError("ranker has no forward-mode derivative: PyTorch would take it for 0; use backward()")
-    if not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)):
-        return
-    missing = ["a mask in place of bounds"] if masked else []
-    missing += [f"head_dim {q.shape[-1]}"] if q.shape[-1] not in backward.HEAD_DIMS else []
-    if missing:
+    if asks_gradient(q, k, v) and q.shape[-1] not in backward.HEAD_DIMS:
         raise RuntimeError(
-            f"ranker has no backward pass for {join_words(missing)}: call attention under torch.no_grad(), or detach "
+            f"ranker has no backward pass for head_dim {q.shape[-1]}: call attention under torch.no_grad(), or detach "
             "its inputs"
         )
 

@@ -34,15 +34,19 @@ def backward(
     config: str | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs."""
+    if not (q.numel() and k.numel()):  # nobody sees anything
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
-    if q.numel():
-        chosen = tuned("backward", q, k, HISTORY) if config is None else config
-        kernel, tile_m = _kernel(q.shape[-1], q.dtype, logit_cap is not None, complete(q.shape[-1], chosen))
-        with torch.cuda.device(q.device):
-            scratch = backward_call.scratch(q, tile_m)
-            q, k, v = aligned(q), aligned(k), aligned(v)
-            bounds = bounds.as_strided(bounds.shape, (4, 1))
-            kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, softmax_scale, logit_cap)
+    by_ranges = bounds.ndim == 3
+    if config is None:
+        config = "" if by_ranges else tuned("backward", q, k, HISTORY)
+    kernel, tile_m = _kernel(q.shape[-1], q.dtype, by_ranges, logit_cap is not None, complete(q.shape[-1], config))
+    with torch.cuda.device(q.device):
+        scratch = backward_call.scratch(q, tile_m)
+        spans = backward_call.spans(k).view(torch.int32) if by_ranges else None
+        q, k, v = aligned(q), aligned(k), aligned(v)
+        bounds = bounds if by_ranges else bounds.as_strided(bounds.shape, (4, 1))
+        kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, spans, softmax_scale, logit_cap)
     return dq, dk, dv
 
 
@@ -114,10 +118,11 @@ def differentiate(forward: Any, names: tuple[str, ...]) -> None:
 
 
 @cache
-def _kernel(head_dim: int, dtype: torch.dtype, capped: bool, text: str) -> tuple[Kernel, int]:
+def _kernel(head_dim: int, dtype: torch.dtype, by_ranges: bool, capped: bool, text: str) -> tuple[Kernel, int]:
     """The kernels, and their rows per step."""
     config = read_config(text)
-    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder(), capped=capped)
+    form = {"ranges": by_ranges, "capped": capped}
+    path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder(), **form)
     return backward_call.load(path), int(config["tile_m"])
 
 

@@ -97,7 +97,7 @@ class RankerLauncher:
         from attnctl_kernels.ranker.sm90 import build  # noqa: PLC0415 - imports cutlass
 
         kernel, device = build.load(path), inputs.q.device
-        bounds = (_ranges(problem) if by_ranges(problem) else _bounds(problem)).to(device)
+        bounds = _bounds(problem, device)
         order = None
         if candidate.config["schedule"] == "longest_first":
             order = torch.empty(tile_count(problem, candidate.config), dtype=torch.int32, device=device)
@@ -112,21 +112,24 @@ class RankerLauncher:
 def _bind_backward(problem: Problem, candidate: Candidate, path: Path, inputs: Inputs) -> KernelCall:
     outputs = {name: torch.empty_like(x) for name, x in (("dq", inputs.q), ("dk", inputs.k), ("dv", inputs.v))}
     scratch = backward_call.scratch(inputs.q, int(candidate.config["tile_m"]))
-    bounds = _bounds(problem).to(inputs.q.device)
+    bounds, spans = _bounds(problem, inputs.q.device), None
+    if by_ranges(problem):
+        scratch = *scratch, backward_call.spans(inputs.k)
+        spans = scratch[-1].view(torch.int32)
     scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
     given = (inputs.q, inputs.k, inputs.v, inputs.out, inputs.dout, inputs.lse)
-    arguments = (*given, *outputs.values(), *scratch, bounds, scale, None)
+    arguments = (*given, *outputs.values(), *scratch[:2], bounds, spans, scale, None)
     return KernelCall(backward_call.load(path), arguments, outputs, scratch)
 
 
-def _ranges(problem: Problem) -> torch.Tensor:
-    each = torch.from_numpy(ranges(problem.mask, problem.seqlen_q, problem.seqlen_k))
-    return each.expand(problem.batch_size, -1, -1)
-
-
-def _bounds(problem: Problem) -> torch.Tensor:
+def _bounds(problem: Problem, device: torch.device) -> torch.Tensor:
+    """What rows see, as the kernels take it."""
+    if by_ranges(problem):
+        table = torch.from_numpy(ranges(problem.mask, problem.seqlen_q, problem.seqlen_k)).to(device)
+        return table.expand(problem.batch_size, -1, -1)
     history = problem.seqlen_k if problem.mask.history_len is None else problem.mask.history_len
-    return torch.tensor([[0, history, history, problem.seqlen_k]] * problem.batch_size, dtype=torch.int32)
+    each = [0, history, history, problem.seqlen_k]
+    return torch.tensor([each] * problem.batch_size, dtype=torch.int32, device=device)
 
 
 def _object(task: Task, candidate: Candidate) -> tuple[Path, bool]:
@@ -138,7 +141,7 @@ def _object(task: Task, candidate: Candidate) -> tuple[Path, bool]:
     head_dim, dtype, config = task.problem.head_dim, task.problem.dtype, candidate.config
     try:
         if task.pass_name == "backward":  # noqa: S105 - not a password
-            return backward_call.kernel_object(head_dim, dtype, config, folder)
+            return backward_call.kernel_object(head_dim, dtype, config, folder, ranges=by_ranges(task.problem))
         traits = build.forward_traits(head_dim, dtype, config, ranges=by_ranges(task.problem))
         return build.forward_object(traits, folder)
     except Exception as error:

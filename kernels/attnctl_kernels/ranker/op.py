@@ -15,6 +15,7 @@ from attnctl_kernels.ranker import gradient
 from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.checks import (
     aligned,
+    asks_gradient,
     check_gradient,
     check_numbers,
     check_shapes,
@@ -56,8 +57,9 @@ def attention(
             on this device for this shape or the nearest one, see ``docs/runtime.md``; else the default, with a warning.
         mask: in place of bounds. A pattern, such as ``Mask(pattern="sliding_window", window=1024)``: any but
             ``history_candidate`` and ``blocks``. Or its table, as :func:`visible_ranges` makes it: in a compiled
-            program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite.
-        backward_config: likewise, of the backward pass, which there is with bounds, at head_dim 64 and 128.
+            program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite;
+            where a gradient is asked for, all inputs.
+        backward_config: likewise, of the backward pass, which there is at head_dim 64 and 128.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
         return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``;
@@ -78,12 +80,12 @@ def attention(
     check_shapes(q, k, v, seen, "bounds" if mask is None else "mask")
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     check_numbers(softmax_scale=scale, logit_cap=logit_cap)
-    check_gradient(q, k, v, masked=mask is not None)
-    if config is None and isinstance(mask, Mask):
-        chosen: str | None = tuned("forward", q, k, mask)
-    else:
-        chosen = None if config is None else write_config(config)
-    chosen_backward = None if backward_config is None else write_config(backward_config)
+    check_gradient(q, k, v)
+    chosen, chosen_backward = (None if each is None else write_config(each) for each in (config, backward_config))
+    if isinstance(mask, Mask):  # the operators get its table, for which nothing is tuned
+        chosen = tuned("forward", q, k, mask) if chosen is None else chosen
+        if chosen_backward is None and asks_gradient(q, k, v):
+            chosen_backward = tuned("backward", q, k, mask)
     out, lse = _forward(q, k, v, seen, scale, logit_cap, chosen, chosen_backward)
     return (out, lse.detach()) if return_lse else out
 

@@ -20,7 +20,6 @@ from attnctl_kernels.ranker.spec import by_ranges, covers
 from attnctl_kernels.ranker.values import not_one_of
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
 
-PATTERNS = {"forward": own.PATTERNS, "backward": backward_config.PATTERNS}
 HEAD_DIMS = {"forward": own.HEAD_DIMS, "backward": backward_config.HEAD_DIMS}
 
 
@@ -28,18 +27,16 @@ HEAD_DIMS = {"forward": own.HEAD_DIMS, "backward": backward_config.HEAD_DIMS}
 def mask_is_no_range_per_row(case: Case) -> Iterator[Violation]:
     """A mask that the kernel does not have.
 
-    What: `mask.pattern` is `history_candidate`, `dense`, `causal`, `sliding_window`, `document` or `prefix_lm`; in the
-    backward pass one of the first two.
+    What: `mask.pattern` is `history_candidate`, `dense`, `causal`, `sliding_window`, `document` or `prefix_lm`.
 
     Why: The kernel has no block lists and no mask function. Rows see the history and perhaps their own key, as four
     bounds per batch row say; or one range of keys each, whose ends ascend from row to row. Which blocks a tile visits,
-    and which of them need masking, follows by arithmetic. Listed blocks may leave gaps. The backward pass knows bounds
-    only.
+    and which of them need masking, follows by arithmetic. Listed blocks may leave gaps.
 
     Fix: Another family, such as `fa4` or `flex`.
     """
     pattern = case.problem.mask.pattern
-    if pattern not in PATTERNS[case.pass_name]:
+    if pattern not in own.PATTERNS:
         advice = "use family fa4 or flex for this mask"
         yield Violation("mask.pattern", f"the kernel has no mask {pattern}", advice=advice)
 

@@ -11,7 +11,7 @@ from cutlass.utils import SmemAllocator, hopper_helpers
 
 from attnctl_kernels.ranker.backward_config import DQ_BUFFERS, SCORE_BUFFERS
 from attnctl_kernels.ranker.config import REGISTERS, ROWS
-from attnctl_kernels.ranker.sm90 import backward_rows, sums, tma, walk
+from attnctl_kernels.ranker.sm90 import backward_rows, spans, sums, tma, walk
 from attnctl_kernels.ranker.sm90.backward_consumer import consume
 from attnctl_kernels.ranker.sm90.backward_producer import load
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
@@ -37,14 +37,15 @@ class Backward:
         mdV: cute.Tensor,
         mSums: cute.Tensor,  # (batch_size, num_heads_q, tiles * tile_m, head_dim) float32: scratch
         mStats: cute.Tensor,  # (batch_size, num_heads_q, tiles, 2 * tile_m) float32: scratch
-        mBounds: cute.Tensor,  # (batch_size, 4) int32
+        mBounds: cute.Tensor,  # (batch_size, 4) int32; with ranges (batch_size, seqlen_q, 2)
+        mSpans: cute.Tensor | None,  # with ranges (batch_size, seqlen_k, 2) int32: scratch
         softmax_scale: Float32,
         logit_cap: Float32 | None,
         stream: cuda.CUstream,
     ):
         t = self.traits
-        batch_size, seqlen, num_heads_kv, _ = mK.shape
-        num_heads_q = mQ.shape[2]
+        batch_size, seqlen, num_heads_q, _ = mQ.shape
+        _, seqlen_k, num_heads_kv, _ = mK.shape
         mQ, mK, mV, mO, mdO, mdQ, mdK, mdV = (_aligned(x) for x in (mQ, mK, mV, mO, mdO, mdQ, mdK, mdV))
         logit_scale, before_cap = softmax_scale, None
         if cutlass.const_expr(t.capped):
@@ -58,7 +59,13 @@ class Backward:
             "block": [backward_rows.THREADS, 1, 1],
             "stream": stream,
         }
-        if num_heads_q == num_heads_kv:
+        if cutlass.const_expr(t.ranges):
+            key_chunks = cute.ceil_div(seqlen_k, backward_rows.THREADS)
+            blocks = chunks * num_heads_q * batch_size + key_chunks * batch_size
+            self.prepare_ranges(mO, mdO, mLSE, mSums, mStats, mBounds, mSpans, chunks, key_chunks).launch(
+                **launch | {"grid": [blocks, 1, 1]}
+            )
+        elif num_heads_q == num_heads_kv:
             self.prepare(*rows, False).launch(**launch)
         else:
             self.prepare(*rows, True).launch(**launch)
@@ -78,10 +85,10 @@ class Backward:
         mma_dq = _mma(t, mn_major, mn_major, (ROWS, ROWS))
         self.main(
             tma_q, gQ, tma_do, gdO, tma_k, gK, tma_v, gV, tma_dk, gdK, tma_dv, gdV, mSums, mStats, mBounds,
-            scales, seqlen, num_heads_q // num_heads_kv, num_heads_kv, batch_size, mma_s, mma_dkv, mma_dq,
-            part_layout, scores_layout,
+            mSpans, scales, seqlen, seqlen_k, num_heads_q // num_heads_kv, num_heads_kv, batch_size,
+            mma_s, mma_dkv, mma_dq, part_layout, scores_layout,
         ).launch(
-            grid=[cute.ceil_div(seqlen, t.tile_n) * num_heads_kv * batch_size, 1, 1],
+            grid=[cute.ceil_div(seqlen_k, t.tile_n) * num_heads_kv * batch_size, 1, 1],
             block=[WARP_GROUP * (t.warp_groups + 1), 1, 1],
             stream=stream,
             min_blocks_per_mp=1,
@@ -122,6 +129,16 @@ class Backward:
         )
 
     @cute.kernel
+    def prepare_ranges(
+        self, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
+        mRanges: cute.Tensor, mSpans: cute.Tensor, num_chunks: Int32, num_key_chunks: Int32,
+    ):  # fmt: skip
+        cute.arch.griddepcontrol_launch_dependents()
+        backward_rows.prepare_ranges(
+            self.traits, mO, mdO, mLSE, mSums, mStats, mRanges, mSpans, num_chunks, num_key_chunks
+        )
+
+    @cute.kernel
     def finish(self, mSums: cute.Tensor, mdQ: cute.Tensor, mBounds: cute.Tensor, scale: Float32, num_chunks: Int32):
         cute.arch.griddepcontrol_wait()
         backward_rows.finish(self.traits, mSums, mdQ, mBounds, scale, num_chunks)
@@ -131,8 +148,8 @@ class Backward:
         self, tma_q: cute.CopyAtom, gQ: cute.Tensor, tma_do: cute.CopyAtom, gdO: cute.Tensor,
         tma_k: cute.CopyAtom, gK: cute.Tensor, tma_v: cute.CopyAtom, gV: cute.Tensor,
         tma_dk: cute.CopyAtom, gdK: cute.Tensor, tma_dv: cute.CopyAtom, gdV: cute.Tensor,
-        mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor, scales: Any, seqlen: Int32,
-        group_size: Int32, num_heads_kv: Int32, batch_size: Int32,
+        mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor, mSpans: cute.Tensor | None,
+        scales: Any, seqlen: Int32, seqlen_k: Int32, group_size: Int32, num_heads_kv: Int32, batch_size: Int32,
         mma_s: cute.TiledMma, mma_dkv: cute.TiledMma, mma_dq: cute.TiledMma,
         part_layout: cute.ComposedLayout, scores_layout: cute.ComposedLayout,
     ):  # fmt: skip
@@ -141,11 +158,16 @@ class Backward:
         cute.arch.griddepcontrol_launch_dependents()
         warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         index, _, _ = cute.arch.block_idx()
-        first_key, head, batch = walk.key_block(t, index, num_heads_kv, batch_size, seqlen, mBounds)
+        if cutlass.const_expr(t.ranges):
+            first_key, head, batch = spans.key_block(t, index, num_heads_kv, seqlen_k)
+        else:
+            first_key, head, batch = walk.key_block(t, index, num_heads_kv, batch_size, seqlen, mBounds)
         # Past the last block of keys: the grid is as large as it would be with everything history.
         if batch < batch_size:
-            clipped = walk.clip(walk.bounds_of(mBounds, batch), seqlen)
-            rows = walk.ranges(clipped)
+            limit, rows = seqlen_k, None
+            if cutlass.const_expr(not t.ranges):
+                clipped = walk.clip(walk.bounds_of(mBounds, batch), seqlen)
+                limit, rows = clipped[1], walk.ranges(clipped)
             block = first_key, head, batch
             if warp_index == 0:
                 for each in (tma_q, tma_do, tma_k, tma_v, tma_dk, tma_dv):
@@ -185,13 +207,13 @@ class Backward:
                 if warp_index == 0:
                     atoms, tensors = (tma_q, tma_do, tma_k, tma_v), (gQ, gdO, gK, gV)
                     buffers = sQ, sdO, sStats, sK, sV
-                    load(t, atoms, tensors, buffers, (kv_ring, ring), mStats, block, rows, clipped[1], group_size)
+                    load(t, atoms, tensors, buffers, (kv_ring, ring), mStats, block, rows, limit, group_size, mSpans)
             else:
                 cute.arch.setmaxregister_increase(registers)
                 buffers, stores = (sQ, sdO, sStats, sK, sV, sdS, sdQ), ((tma_dk, gdK), (tma_dv, gdV))
                 consume(
-                    t, mSums, buffers, (kv_ring, ring), stores, block, rows, clipped[1], group_size, scales,
-                    (mma_s, mma_dkv, mma_dq),
+                    t, mSums, buffers, (kv_ring, ring), stores, block, rows, limit, group_size, scales,
+                    (mma_s, mma_dkv, mma_dq), mSpans, seqlen,
                 )  # fmt: skip
         else:
             cute.arch.griddepcontrol_wait()  # as the others do: when this kernel ends, the first one has

@@ -17,9 +17,11 @@ from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
 SYMBOL = "ranker_backward"
 
 
-def backward_traits(head_dim: int, dtype: str, config: Config, *, capped: bool = False) -> BackwardTraits:
+def backward_traits(
+    head_dim: int, dtype: str, config: Config, *, ranges: bool = False, capped: bool = False
+) -> BackwardTraits:
     tile = {name: int(config[name]) for name in ("tile_m", "tile_n", "stages")}
-    return BackwardTraits(dtype=build.DTYPES[dtype], head_dim=head_dim, capped=capped, **tile)
+    return BackwardTraits(dtype=build.DTYPES[dtype], head_dim=head_dim, ranges=ranges, capped=capped, **tile)
 
 
 def backward_object(traits: BackwardTraits, folder: Path) -> tuple[Path, bool]:
@@ -27,19 +29,22 @@ def backward_object(traits: BackwardTraits, folder: Path) -> tuple[Path, bool]:
 
 
 def load(path: Path) -> build.Kernel:
-    """``kernel(q, k, v, out, dout, lse, dq, dk, dv, sums, stats, bounds, softmax_scale, logit_cap)``, for all shapes.
+    """``kernel(q, k, v, out, dout, lse, dq, dk, dv, sums, stats, bounds, spans, softmax_scale, logit_cap)``.
 
-    ``logit_cap`` is None where there is none.
+    For all shapes. ``bounds`` is ``(batch_size, 4)``, or with ranges ``(batch_size, seqlen_q, 2)``; ``spans`` is then
+    scratch, ``(batch_size, seqlen_k, 2)``, otherwise None, as ``logit_cap`` is where there is none.
     """
     return build.load(path, SYMBOL)
 
 
 def compile_backward(traits: BackwardTraits) -> Any:
     batch_size, seqlen, num_heads_q, num_heads_kv, slots, tiles = (cute.sym_int() for _ in range(6))
+    keys = cute.sym_int() if traits.ranges else seqlen
+    queries, pairs = (seqlen, num_heads_q), (keys, num_heads_kv)
 
-    def tensor(num_heads: Any) -> Any:
+    def tensor(length: Any, num_heads: Any) -> Any:
         strides = (*(cute.sym_int64(divisibility=8) for _ in range(3)), 1)
-        shape = (batch_size, seqlen, num_heads, traits.head_dim)
+        shape = (batch_size, length, num_heads, traits.head_dim)
         return cute.runtime.make_fake_tensor(traits.dtype, shape, strides, assumed_align=16)
 
     def scratch(rows: Any, columns: int) -> Any:
@@ -47,15 +52,23 @@ def compile_backward(traits: BackwardTraits) -> Any:
         shape = (batch_size, num_heads_q, rows, columns)
         return cute.runtime.make_fake_tensor(Float32, shape, strides, assumed_align=16)
 
+    def integers(shape: Any, strides: Any) -> Any:
+        return cute.runtime.make_fake_tensor(Int32, shape, strides, assumed_align=4)
+
+    bounds, spans = integers((batch_size, 4), (4, 1)), None
+    if traits.ranges:
+        bounds = integers((batch_size, seqlen, 2), (cute.sym_int64(), 2, 1))
+        spans = integers((batch_size, keys, 2), (cute.sym_int64(), 2, 1))
     lse_strides = (cute.sym_int64(), cute.sym_int64(), 1)
     return cute.compile(
         Backward(traits),
-        *(tensor(heads) for heads in (num_heads_q, num_heads_kv, num_heads_kv, num_heads_q, num_heads_q)),
+        *(tensor(*each) for each in (queries, pairs, pairs, queries, queries)),
         cute.runtime.make_fake_tensor(Float32, (batch_size, num_heads_q, seqlen), lse_strides, assumed_align=4),
-        *(tensor(heads) for heads in (num_heads_q, num_heads_kv, num_heads_kv)),
+        *(tensor(*each) for each in (queries, pairs, pairs)),
         scratch(slots, traits.head_dim),
         scratch(tiles, 2 * traits.tile_m),
-        cute.runtime.make_fake_tensor(Int32, (batch_size, 4), (4, 1), assumed_align=4),
+        bounds,
+        spans,
         Float32(1.0),
         Float32(1.0) if traits.capped else None,
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),

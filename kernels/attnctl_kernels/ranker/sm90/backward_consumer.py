@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import warp, warpgroup
 
 from attnctl_kernels.ranker.backward_config import SCORE_BUFFERS
 from attnctl_kernels.ranker.config import ROWS
-from attnctl_kernels.ranker.sm90 import fragments, sums, tma, walk
+from attnctl_kernels.ranker.sm90 import fragments, spans, sums, tma, walk
 from attnctl_kernels.ranker.sm90.backward_producer import box_at
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
 from attnctl_kernels.ranker.sm90.consumer import WARP_GROUP
@@ -25,7 +25,7 @@ OWN_GROUP = 2
 @cute.jit
 def consume(
     t: BackwardTraits, mSums: cute.Tensor, buffers: Any, rings: Any, stores: Any, block: Any, rows: Any, h_hi: Int32,
-    group_size: Int32, scales: Any, mmas: Any,
+    group_size: Int32, scales: Any, mmas: Any, mSpans: cute.Tensor | None, seqlen: Int32,
 ):  # fmt: skip
     sQ, sdO, sStats, sK, sV, sdS, sdQ = buffers
     kv_ring, ring = rings
@@ -51,6 +51,7 @@ def consume(
     dV.fill(0.0)
     copy_dS = _stmatrix(t, mma_s).get_slice(thread)
 
+    rows, first_tile, seen_by = visits(t, mSpans, block, rows, (h_hi, seqlen), group, own_row, quad)
     # What keys behind the history sum up is not stored, but dS meets them in dQ: theirs is cleared. They are zeros in
     # shared memory, of which weights may be infinite, or copies of the last one.
     seen = tuple(first_key + group * ROWS + own_row + 8 * r < h_hi for r in range(2))
@@ -78,13 +79,14 @@ def consume(
                 load_stats(lse, stats, column)
                 if cutlass.const_expr(part > 0):
                     flight.wait(scored)
-                weigh(S, P, lse, scale_log2, before_cap)
+                here = (first_tile + tile) * t.tile_m + part * ROWS, seen_by
+                weigh(t, S, P, lse, scale_log2, before_cap, here)
                 load_stats(delta, stats, t.tile_m + column)
                 flight.multiply(mma_dkv, dV, P, tdOt[at], True)
                 flight.wait(differentiated)
                 differentiate(S, dP, delta)
                 fragments.round_to(dP, dS)
-                clear_unseen(dS, masks)
+                clear_unseen(t, dS, masks)
                 summed = flight.multiply(mma_dkv, dK, dS, tQt[at], True)
                 own_dS = sdS[None, None, group, part, buffer.index]
                 cute.copy(copy_dS, copy_dS.retile(dS), copy_dS.partition_D(own_dS))
@@ -107,12 +109,12 @@ def consume(
                 flight.wait(multiplied)
                 sums.stage(dQ, staged[None, staged_in(t, n, buffer.index)], thread % 32)
                 row_part, column_part = t.square(group, n)
-                unsent = pieces[None, column_part, tile * t.row_parts + row_part].iterator.toint()
+                unsent = pieces[None, column_part, (first_tile + tile) * t.row_parts + row_part].iterator.toint()
             flight.wait(scored)
             stage.advance()
             buffer.advance()
     cute.arch.fence_view_async_shared()
-    sums.send(unsent, staged[None, staged_before(t, 0, buffer.index)])
+    send_last(unsent, staged[None, staged_before(t, 0, buffer.index)])
     cute.arch.cp_async_bulk_wait_group(0)
 
     # All products with the keys are done, whose place dK takes.
@@ -121,6 +123,28 @@ def consume(
     for i in cutlass.range_constexpr(cute.size(dk)):
         dk[i] = dk[i] * scale
     store(t, mma_dkv, (dK, dV), (sK, sV), stores, block, h_hi, group, thread)
+
+
+def visits(
+    t: BackwardTraits, mSpans: cute.Tensor | None, block: Any, rows: Any, lengths: Any, group: Int32, own_row: Int32,
+    quad: Int32,
+) -> Any:  # fmt: skip
+    """The rows that the block walks; the tile of scratch that is the first; with ranges, what its keys are seen by."""
+    if not t.ranges:
+        return rows, Int32(0), None
+    first_key, _, batch = block
+    cute.arch.griddepcontrol_wait()  # for spans
+    rows = spans.rows_of_block(t, mSpans, batch, first_key, *lengths)
+    by_all, limits = spans.seen_by(mSpans, (first_key + group * ROWS, batch), own_row, quad, *lengths)
+    # The same in every thread, which ptxas has to know: products are in flight where a step asks.
+    return rows, rows[0] // t.tile_m, (tuple(cute.arch.make_warp_uniform(each) for each in by_all), limits)
+
+
+@cute.jit
+def send_last(unsent: Int64, staged: cute.Tensor):
+    """Nothing where no row was walked."""
+    if unsent != 0:
+        sums.send(unsent, staged)
 
 
 @cute.jit
@@ -164,13 +188,17 @@ def load_stats(target: cute.Tensor, stats: cute.Tensor, first: Int32) -> None:
 
 
 def weigh(
-    S: cute.Tensor, P: cute.Tensor, lse: cute.Tensor, scale_log2: Float32, before_cap: Float32 | None
+    t: BackwardTraits, S: cute.Tensor, P: cute.Tensor, lse: cute.Tensor, scale_log2: Float32,
+    before_cap: Float32 | None, here: Any,
 ) -> None:  # fmt: skip
     """Weights ``P`` from scores. ``S`` becomes what gradients are multiplied by: weights, times the slope of a cap."""
     fragments.cap(S, before_cap)
     s, weights = fragments.flat(S), cute.make_rmem_tensor(cute.size(S), Float32)
     for i in range(cute.size(s)):
         weights[i] = cute.math.exp2(s[i] * scale_log2 - lse[i % 2, i // 4], fastmath=True)
+    if t.ranges:
+        spans.hide(weights, *here)
+    for i in range(cute.size(s)):
         s[i] = weights[i] if before_cap is None else weights[i] * (1.0 - s[i] * s[i])
     fragments.round_to(weights, P)
 
@@ -182,7 +210,10 @@ def differentiate(S: cute.Tensor, dP: cute.Tensor, delta: cute.Tensor) -> None:
         dp[i] = s[i] * (dp[i] - delta[i % 2, i // 4])
 
 
-def clear_unseen(dS: cute.Tensor, masks: Any) -> None:
+def clear_unseen(t: BackwardTraits, dS: cute.Tensor, masks: Any) -> None:
+    """Of keys behind the history; with ranges their weights are hidden like others'."""
+    if t.ranges:
+        return
     pairs = cute.recast_tensor(fragments.flat(dS), Int32)
     for i in range(cute.size(pairs)):
         pairs[i] = pairs[i] & masks[i % 2]

@@ -8,7 +8,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from attnctl_kernels.ranker.backward_config import FLOAT_BYTES
 from attnctl_kernels.ranker.config import ROWS
-from attnctl_kernels.ranker.sm90 import tma, walk
+from attnctl_kernels.ranker.sm90 import spans, tma, walk
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
 from attnctl_kernels.ranker.sm90.ring import Cursor
 
@@ -16,7 +16,7 @@ from attnctl_kernels.ranker.sm90.ring import Cursor
 @cute.jit
 def load(
     t: BackwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, mStats: cute.Tensor, block: Any, rows: Any,
-    h_hi: Int32, group_size: Int32,
+    h_hi: Int32, group_size: Int32, mSpans: cute.Tensor | None,
 ):  # fmt: skip
     """The block's keys and values; then, of each query head that shares them, rows in the order of the walk."""
     tma_q, tma_do, tma_k, tma_v = atoms
@@ -24,7 +24,6 @@ def load(
     sQ, sdO, sStats, sK, sV = buffers
     kv_ring, ring = rings
     first_key, kv_head, batch = block
-    _, num_tiles = walk.count_tiles(t, rows)
 
     barrier = kv_ring.acquire(Cursor.start(1), 2 * t.num_bytes(t.tile_n))
     for part in cutlass.range_constexpr(t.warp_groups):
@@ -32,7 +31,12 @@ def load(
         tma.load(tma_k, gK, at, sK[None, None, part], t.part, barrier)
         tma.load(tma_v, gV, at, sV[None, None, part], t.part, barrier)
 
-    cute.arch.griddepcontrol_wait()  # for LSE and delta
+    cute.arch.griddepcontrol_wait()  # for LSE and delta, and for spans
+    scratch = mStats
+    if cutlass.const_expr(t.ranges):
+        rows = spans.rows_of_block(t, mSpans, batch, first_key, h_hi, gQ.shape[2] - 1)
+        scratch = cute.domain_offset((0, 0, rows[0] // t.tile_m, 0), mStats)
+    _, num_tiles = walk.count_tiles(t, rows)
     stage = Cursor.start(t.stages)
     num_bytes = 2 * t.num_bytes(t.tile_m) + 2 * t.tile_m * FLOAT_BYTES
     for member in cutlass.range(group_size, unroll=1):
@@ -46,7 +50,7 @@ def load(
                 tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
             with cute.arch.elect_one():
                 bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
-                cute.copy(bulk, mStats[batch, head, tile, None], sStats[None, stage.index], mbar_ptr=barrier)
+                cute.copy(bulk, scratch[batch, head, tile, None], sStats[None, stage.index], mbar_ptr=barrier)
             stage.advance()
     ring.acquire(stage, 0)  # a step that is none: consumers begin one ahead
 

@@ -13,7 +13,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Int32, cute
 
-from attnctl_kernels.ranker.sm90 import fragments, sums, walk
+from attnctl_kernels.ranker.sm90 import fragments, spans, sums, walk
 from attnctl_kernels.ranker.sm90.backward_traits import BackwardTraits
 
 THREADS = 128
@@ -32,7 +32,8 @@ def prepare(
 ):  # fmt: skip
     """A row of one key head, and of the query heads that share it: a loop over those takes twice the registers."""
     num_heads, seqlen = mK.shape[2], mK.shape[1]
-    row, head, batch, lane = _place(t, num_chunks, num_heads)
+    block, _, _ = cute.arch.block_idx()
+    row, head, batch, lane = _place(t, block, num_chunks, num_heads)
     clipped = walk.clip(walk.bounds_of(mBounds, batch), seqlen)
     rows = walk.ranges(clipped)
     h_lo, h_hi, _, _ = clipped
@@ -106,14 +107,51 @@ def _prepare_query(
 
 
 @cute.jit
+def prepare_ranges(
+    t: BackwardTraits, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
+    mRanges: cute.Tensor, mSpans: cute.Tensor, num_chunks: Int32, num_key_chunks: Int32,
+):  # fmt: skip
+    """A row of a query head, whose slot has the row's number; and, in the first blocks, which rows see a key."""
+    batch_size, seqlen, num_heads, _ = mdO.shape
+    block, _, _ = cute.arch.block_idx()
+    key_blocks = num_key_chunks * batch_size
+    if block < key_blocks:
+        thread, _, _ = cute.arch.thread_idx()
+        batch = block // num_key_chunks
+        key = (block - batch * num_key_chunks) * THREADS + thread
+        if key < mSpans.shape[1]:
+            mSpans[batch, key, 0], mSpans[batch, key, 1] = spans.find(mRanges, batch, key, seqlen)
+    else:
+        row, head, batch, lane = _place(t, block - key_blocks, num_chunks, num_heads)
+        o, do = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(2))
+        for x in (o, do):
+            x.fill(0.0)
+        lse = Float32.inf  # of slots behind the last row: whatever their query is, it weighs nothing
+        if row < seqlen:
+            _read(mO[batch, row, head, None], lane, o)
+            _read(mdO[batch, row, head, None], lane, do)
+            lse = mLSE[batch, head, row] * math.log2(math.e)
+        delta = _dot(t, o, do)
+        if row < cute.round_up(seqlen, t.tile_m):
+            first = cute.make_rmem_tensor(COLUMNS, Float32)
+            first.fill(0.0)
+            cute.autovec_copy(first, _part(sums.by_row(mSums)[batch, head, row, None], lane))
+            if lane == 0:
+                _write_stats(t, mStats, (batch, head, row), lse, delta)
+
+
+@cute.jit
 def finish(
     t: BackwardTraits, mSums: cute.Tensor, mdQ: cute.Tensor, mBounds: cute.Tensor, scale: Float32, num_chunks: Int32
 ):
     """Sums of dQ, scaled and rounded; 0 in rows that see nothing."""
     _, seqlen, num_heads, _ = mdQ.shape
-    row, head, batch, lane = _place(t, num_chunks, num_heads)
-    rows = walk.ranges(walk.clip(walk.bounds_of(mBounds, batch), seqlen))
-    slot = walk.slot_of(t, rows, row)
+    block, _, _ = cute.arch.block_idx()
+    row, head, batch, lane = _place(t, block, num_chunks, num_heads)
+    slot = row if row < seqlen else Int32(-1)
+    if cutlass.const_expr(not t.ranges):
+        rows = walk.ranges(walk.clip(walk.bounds_of(mBounds, batch), seqlen))
+        slot = walk.slot_of(t, rows, row)
     mixed = cute.make_rmem_tensor(COLUMNS, Float32)
     mixed.fill(0.0)
     if slot >= 0:
@@ -162,9 +200,8 @@ def _swap(values: list[Float32]) -> list[Float32]:
 
 
 @cute.jit
-def _place(t: BackwardTraits, num_chunks: Int32, num_heads: Int32):
+def _place(t: BackwardTraits, block: Int32, num_chunks: Int32, num_heads: Int32):
     """Row, head and batch row of a thread, and its place among those that read the row."""
-    block, _, _ = cute.arch.block_idx()
     thread, _, _ = cute.arch.thread_idx()
     lanes = t.head_dim // COLUMNS
     heads_before = block // num_chunks

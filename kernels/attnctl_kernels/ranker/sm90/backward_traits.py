@@ -19,6 +19,7 @@ class BackwardTraits:
     tile_n: int
     stages: int
     capped: bool = False  # logits are bounded by a tanh
+    ranges: bool = False  # each row sees one range of keys, in place of history and itself
 
     @property
     def warp_groups(self) -> int:
