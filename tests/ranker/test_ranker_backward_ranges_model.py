@@ -7,9 +7,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from ranker_spans import Spans  # noqa: E402
-from test_ranker_backward_model import GROUP, HEAD_DIM, SCALE, rows_from  # noqa: E402
-from test_ranker_spans import BATCH_SIZE, HEADS, of_definition, tables  # noqa: E402
+from ranker_tables import of_definition, tables  # noqa: E402
+from test_ranker_backward_model import GROUP, HEAD_DIM, HEADS, SCALE, rows_from  # noqa: E402
 
+BATCH_SIZE = 2
 FORMS = [(64, 128, (300, 300)), (128, 128, (130, 333)), (64, 64, (333, 70))]
 
 

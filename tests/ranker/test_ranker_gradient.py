@@ -16,13 +16,14 @@ from attnctl_kernels.ranker.checks import check_gradient  # noqa: E402
 
 HISTORY, SEQLEN, SCALE = 13, 20, 0.3
 MASK = Mask(pattern="history_candidate", history_len=HISTORY)
+CAUSAL = Mask(pattern="causal")
 BOUNDS = torch.tensor([[0, HISTORY, HISTORY, SEQLEN]] * 2, dtype=torch.int32)
 CONFIG = "tile_m=128 stages=2"
 
 
 @op._forward.register_kernel("cpu")
 def _forward(q, k, v, bounds, softmax_scale, *rest):
-    out, lse = reference.forward(q, k, v, MASK, softmax_scale)
+    out, lse = reference.forward(q, k, v, mask_of(bounds), softmax_scale)
     return out.to(q.dtype).contiguous(), lse.float()
 
 
@@ -30,12 +31,20 @@ def _forward(q, k, v, bounds, softmax_scale, *rest):
 def _backward(*given):
     q, k, v, out, dout, lse, bounds, softmax_scale, logit_cap, config = given
     assert logit_cap is None
-    again, lse_again = reference.forward(q, k, v, MASK, softmax_scale)
+    again, lse_again = reference.forward(q, k, v, mask_of(bounds), softmax_scale)
     torch.testing.assert_close(out, again.to(q.dtype))
     torch.testing.assert_close(lse, lse_again.float())
     assert config == CONFIG
-    assert torch.equal(bounds, BOUNDS)
-    return tuple(x.to(q.dtype).contiguous() for x in reference.backward(q, k, v, dout, MASK, softmax_scale))
+    found = reference.backward(q, k, v, dout, mask_of(bounds), softmax_scale)
+    return tuple(x.to(q.dtype).contiguous() for x in found)
+
+
+def mask_of(bounds):
+    if bounds.ndim == 2:
+        assert torch.equal(bounds, BOUNDS)
+        return MASK
+    assert torch.equal(bounds, op.visible_ranges(CAUSAL, SEQLEN, SEQLEN, bounds.device).expand(2, -1, -1))
+    return CAUSAL
 
 
 def attention(q, k, v):
@@ -47,10 +56,10 @@ def inputs():
     return [torch.randn(2, SEQLEN, heads, 64, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
 
 
-def dense(q, k, v, scale=SCALE):
+def dense(q, k, v, scale=SCALE, *, causal=False):
     k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
     history, position = torch.arange(SEQLEN) < HISTORY, torch.arange(SEQLEN)
-    seen = history | (position[:, None] == position)
+    seen = position[:, None] >= position if causal else history | (position[:, None] == position)
     scores = (torch.einsum("bihd,bjhd->bhij", q, k) * scale).masked_fill(~seen, -math.inf)
     return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
 
@@ -71,6 +80,19 @@ def test_gradients_pass_through_a_compiled_program(dynamic):
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for found, expected in zip(gradients(compiled, given, weight), gradients(dense, given, weight), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_gradients_of_a_mask(monkeypatch, as_table):
+    """As a pattern, and as a table in a compiled program."""
+    monkeypatch.setattr(checks, "_check_tensor", lambda *_: None)  # which asks for a GPU
+    given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
+    mask = op.visible_ranges(CAUSAL, SEQLEN, SEQLEN, given[0].device) if as_table else CAUSAL
+    how = {"config": {}, "backward_config": {"tile_m": 128, "stages": 2}, "softmax_scale": SCALE}
+    whole = torch.compile(op.attention, fullgraph=True, backend="aot_eager") if as_table else op.attention
+    found = gradients(lambda *x: whole(*x, mask=mask, **how), given, weight)
+    for each, expected in zip(found, gradients(lambda *x: dense(*x, causal=True), given, weight), strict=True):
+        torch.testing.assert_close(each, expected)
 
 
 def test_an_input_that_needs_no_gradient_gets_none():
