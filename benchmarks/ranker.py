@@ -63,8 +63,9 @@ def problems(head_dims: Sequence[int], pass_name: PassName) -> Iterator[Problem]
     for head_dim in head_dims:
         for batch_size, seqlen, history in HISTORIES:
             yield problem_of(batch_size, seqlen, head_dim, Mask(pattern="history_candidate", history_len=history))
-        if pass_name == "forward":
-            yield problem_of(2, 8192, head_dim, Mask(pattern="sliding_window", window=WINDOW))
+        yield problem_of(2, 8192, head_dim, Mask(pattern="sliding_window", window=WINDOW))
+        if pass_name == "backward":
+            yield problem_of(2, 8192, head_dim, Mask(pattern="causal"))
 
 
 def problem_of(batch_size: int, seqlen: int, head_dim: int, mask: Mask) -> Problem:
@@ -307,7 +308,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dim", type=int, nargs="*", default=[128, 64], choices=list(FA4_TILES))
     parser.add_argument("--pass", dest="pass_name", choices=list(OUTPUTS), default="forward")
-    parser.add_argument("--case", default="", help="only problems whose name or mask has this in it")
+    parser.add_argument(
+        "--case", nargs="*", default=[""], help="only problems whose name or mask has one of these in it"
+    )
     parser.add_argument("--families", nargs="*", default=["ranker", "fa4", "flex"])
     parser.add_argument("--cycles", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=140.0)
@@ -316,7 +319,9 @@ def main() -> None:
     begun = time.monotonic()
     os.environ.setdefault("ATTNCTL_CACHE_DIR", str(Path(".attnctl/cache").absolute()))
     chosen = [
-        each for each in problems(options.head_dim, options.pass_name) if options.case in f"{each.slug} {each.mask}"
+        each
+        for each in problems(options.head_dim, options.pass_name)
+        if any(text in f"{each.slug} {each.mask}" for text in options.case)
     ]
     work = [(problem, entry) for problem in chosen for entry in entries(problem, options.families, options.pass_name)]
     work.sort(key=lambda each: options.families.index(each[1].family))

@@ -169,7 +169,8 @@ def compile_kernel(kernel: Kernel) -> None:
     if kernel.pass_name == "forward":
         build.forward_object(build.forward_traits(head_dim, dtype, config, ranges=ranges, capped=capped), folder)
     else:
-        backward_build.backward_object(backward_build.backward_traits(head_dim, dtype, config, capped=capped), folder)
+        traits = backward_build.backward_traits(head_dim, dtype, config, ranges=ranges, capped=capped)
+        backward_build.backward_object(traits, folder)
 
 
 def seen_pairs(draw: Draw) -> torch.Tensor:
