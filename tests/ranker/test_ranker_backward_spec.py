@@ -10,17 +10,17 @@ from attnctl_kernels.ranker.spec import FAMILY
 from attnctl_kernels.rule import check
 
 
-def case(config, head_dim=128, history=6144):
+def case(config, head_dim=128, history=6144, *, mask=None, seqlen_q=8192):
     problem = Problem(
         batch_size=2,
-        seqlen_q=8192,
+        seqlen_q=seqlen_q,
         seqlen_k=8192,
         num_heads_q=16,
         num_heads_kv=4,
         head_dim=head_dim,
         head_dim_v=head_dim,
         dtype="bfloat16",
-        mask=Mask(pattern="history_candidate", history_len=history),
+        mask=mask or Mask(pattern="history_candidate", history_len=history),
     )
     return Case(family="ranker", version="1", arch="sm_90", problem=problem, pass_name="backward", config=config)
 
@@ -50,6 +50,17 @@ def test_shared_memory_by_hand(head_dim, tile_m, tile_n, stages, expected):
 def test_a_block_of_keys_serves_a_group_of_heads():
     config = own.default_config(128)
     assert FAMILY.grid(case(config, history=2048)) == 16 * 4 * 2
+
+
+def test_masks_have_blocks_of_all_keys_and_cost_what_sees_them():
+    config = own.default_config(128)
+    patterns = {"sliding_window": {"window": 1024}, "causal": {}, "dense": {}}
+    cases = [case(config, mask=Mask(pattern=name, **facts), seqlen_q=4096) for name, facts in patterns.items()]
+    assert not [found for each in cases for found in check(each, FAMILY.rules())]
+    assert [FAMILY.grid(each) for each in cases] == [64 * 4 * 2] * 3
+    costs = [FAMILY.predicted_cost(each) for each in cases]
+    assert costs == sorted(set(costs))
+    assert FAMILY.kernel_key(cases[0]) == FAMILY.kernel_key(cases[2]) != FAMILY.kernel_key(case(config))
 
 
 def test_more_history_costs_more():
