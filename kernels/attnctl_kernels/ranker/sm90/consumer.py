@@ -8,7 +8,7 @@ from cutlass.cute.nvgpu import warpgroup
 
 from attnctl_kernels.ranker.config import ROWS
 from attnctl_kernels.ranker.sm90 import fragments
-from attnctl_kernels.ranker.sm90.epilogue import finish
+from attnctl_kernels.ranker.sm90.epilogue import close, finish
 from attnctl_kernels.ranker.sm90.ring import Cursor, Ring
 from attnctl_kernels.ranker.sm90.schedule import first_tile, plan
 from attnctl_kernels.ranker.sm90.traits import ForwardTraits
@@ -58,7 +58,8 @@ def _attend(
     q_ring, _, o_ring, ring = rings
     scale, scale_log2, before_cap = scales
     (mma_qk, mma_pv), (tQ, tK, tV), (S, P, O) = mmas, operands, accumulators
-    own_score, row_max, row_sum, part, correction = per_row
+    _, row_max, row_sum, part, correction = per_row
+    results = tuple(cute.make_rmem_tensor(2, Float32) for _ in range(3))
     (before, blocks, clipped), tile_blocks, has_candidates = seen  # those of this group
     own_at, at = cursors
     row, _, batch, _ = tile
@@ -100,6 +101,7 @@ def _attend(
         ring.wait(at)
         _let_pass(t, group, before + blocks < tile_blocks)
         fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], True)
+        close(t, per_row, results, scale, scale_log2, first_row, clipped)
         warpgroup.wait_group(0)
         ring.release(at)
         at.advance()
@@ -109,11 +111,9 @@ def _attend(
         following_tile, following_seen = plan(t, following, shape, keys, work, group)
         if tile_blocks > 0:
             at = _pass_by(t, ring, before, tile_blocks + 1, tile_blocks, at, group)
+        close(t, per_row, results, scale, scale_log2, first_row, clipped)
     o_ring.wait(own_at)
-    finish(
-        t, mLSE, shape, mma_pv, O, sO[None, None, group], own_score, row_max, row_sum, scale, scale_log2, tile,
-        clipped, has_candidates, own_row, thread,
-    )  # fmt: skip
+    finish(t, mLSE, shape[0], mma_pv, O, sO[None, None, group], results, tile, has_candidates, own_row, thread)
     o_ring.release(own_at)
     return at, following_tile, following_seen
 

@@ -11,31 +11,40 @@ from attnctl_kernels.ranker.sm90.traits import ForwardTraits
 
 
 @cute.jit
-def finish(
-    t: ForwardTraits, mLSE: cute.Tensor, shape: Any, mma_pv: cute.TiledMma, O: cute.Tensor, sO: cute.Tensor,
-    own_score: cute.Tensor, row_max: cute.Tensor, row_sum: cute.Tensor, scale: Float32, scale_log2: Float32,
-    tile: Any, bounds: Any, has_candidates: cutlass.Boolean, own_row: Int32, thread: Int32,
+def close(
+    t: ForwardTraits, per_row: Any, results: Any, scale: Float32, scale_log2: Float32, row: Int32, bounds: Any
 ):  # fmt: skip
-    """Add the values on the diagonal, divide by the row sums, and write the LSE and, to shared memory, the output."""
-    row, head, batch, end = tile
-    end = cutlass.min(end, shape[0])
+    """What a tile's last product need not be awaited for: LSE, weight of the own key, and what rows are multiplied by.
+
+    No branch: behind one, ptxas would wait for every product of the kernel.
+    """
+    own_score, row_max, row_sum, _, _ = per_row
+    inverse, own_weight, lse = results
     h_lo, h_hi, c_lo, c_hi = bounds
-    inverse, own_weight = (cute.make_rmem_tensor(2, Float32) for _ in range(2))
     for r in cutlass.range_constexpr(2):
-        here = row + own_row + 8 * r
+        here = row + 8 * r
         total = cute.arch.warp_reduction_sum(row_sum[r], threads_in_group=4)
+        seen = total != 0.0
         if cutlass.const_expr(t.diagonal):
-            seen = (h_lo <= here and here < h_hi) or (c_lo <= here and here < c_hi)
-            seen = seen and total != 0.0
-        else:
-            seen = total != 0.0
+            seen = seen and ((h_lo <= here and here < h_hi) or (c_lo <= here and here < c_hi))
+            own_weight[r] = cute.math.exp2((own_score[r] - row_max[r]) * scale_log2, fastmath=True)
         reciprocal, logarithm = cute.arch.rcp_approx(total), cute.math.log(total, fastmath=True)
         inverse[r] = reciprocal if seen else Float32(0.0)
-        if cutlass.const_expr(t.diagonal):
-            own_weight[r] = cute.math.exp2((own_score[r] - row_max[r]) * scale_log2, fastmath=True)
-        lse = row_max[r] * scale + logarithm if seen else -Float32.inf
-        if thread % 4 == 0 and here < end:
-            mLSE[batch, head, here] = lse
+        lse[r] = row_max[r] * scale + logarithm if seen else -Float32.inf
+
+
+@cute.jit
+def finish(
+    t: ForwardTraits, mLSE: cute.Tensor, num_rows: Int32, mma_pv: cute.TiledMma, O: cute.Tensor, sO: cute.Tensor,
+    results: Any, tile: Any, has_candidates: cutlass.Boolean, own_row: Int32, thread: Int32,
+):  # fmt: skip
+    """Write the LSE; add the values on the diagonal, divide by the row sums, and put the output into shared memory."""
+    row, head, batch, end = tile
+    inverse, own_weight, lse = results
+    for r in cutlass.range_constexpr(2):
+        here = row + own_row + 8 * r
+        if thread % 4 == 0 and here < cutlass.min(end, num_rows):
+            mLSE[batch, head, here] = lse[r]
     if cutlass.const_expr(t.diagonal):
         if has_candidates:
             rows = cute.make_rmem_tensor(O.shape, t.dtype)
