@@ -69,7 +69,6 @@ def _attend(
     diagonal = tuple(x[None, None, group] for x in (sQ, sD)) if t.diagonal else None
     limits = _limits(t, work, first_row, quad, batch, shape, clipped)
     following_tile, following_seen = tile, seen
-    O.fill(0.0)
     at = _pass_by(t, ring, 0, before, tile_blocks, at, group)
     q_ring.wait(own_at)
     if blocks > 0:
@@ -89,7 +88,7 @@ def _attend(
         for i in cutlass.range(blocks - 1, unroll=1):
             ring.wait(at)
             take_turn(t, group)
-            fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], True)
+            fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], i > 0)
             fragments.multiply(mma_qk, S, tQ, tK[None, None, None, at.index], False)
             pass_turn(t, group)
             warpgroup.wait_group(0)
@@ -100,13 +99,14 @@ def _attend(
             fragments.weigh_and_settle(S, P, O, row_max, row_sum, part, correction, scale_log2)
         ring.wait(at)
         _let_pass(t, group, before + blocks < tile_blocks)
-        fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], True)
+        fragments.multiply(mma_pv, O, P, tV[None, None, None, at.index], blocks > 1)
         close(t, per_row, results, scale, scale_log2, first_row, clipped)
         warpgroup.wait_group(0)
         ring.release(at)
         at.advance()
         at = _pass_by(t, ring, before + blocks + 1, tile_blocks + 1, tile_blocks, at, group)
     else:
+        O.fill(0.0)
         _first_maxima(t, rings, own_at, True, diagonal, per_row, first_row, clipped, thread, before_cap)
         following_tile, following_seen = plan(t, following, shape, keys, work, group)
         if tile_blocks > 0:
