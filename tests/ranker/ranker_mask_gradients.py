@@ -49,30 +49,24 @@ class Call(NamedTuple):
 
 def expected(call, q, k, v, dout):
     """``dq``, ``dk``, ``dv``."""
-    seen, group = call.sees(q.device), call.num_heads_q // call.num_heads_kv
-    q, k, v, dout = (x.float() for x in (q, k, v, dout))
-    dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
-    for batch in range(call.batch_size):
-        visible = seen[batch % len(seen)]
-        for head in range(call.num_heads_q):
-            at, kv = (batch, slice(None), head), (batch, slice(None), head // group)
-            scores, slope = q[at] @ k[kv].T * call.scale, 1.0
-            if call.cap is not None:
-                bent = torch.tanh(scores / call.cap)
-                scores, slope = call.cap * bent, 1 - bent * bent
-            scores = scores.masked_fill(~visible, -math.inf)
-            lse = scores.logsumexp(-1, keepdim=True)
-            p = torch.exp(scores - lse.masked_fill(lse == -math.inf, 0.0))
-            ds = p * (dout[at] @ v[kv].T - (p @ v[kv] * dout[at]).sum(-1, keepdim=True)) * slope * call.scale
-            dq[at] = ds @ k[kv]
-            dk[kv] += ds.T @ q[at]
-            dv[kv] += p.T @ dout[at]
-    return dq, dk, dv
+    group = call.num_heads_q // call.num_heads_kv
+    q, k, v, dout = (x.float().transpose(1, 2) for x in (q, k, v, dout))
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    scores, slope = q @ k.mT * call.scale, 1.0
+    if call.cap is not None:
+        bent = torch.tanh(scores / call.cap)
+        scores, slope = call.cap * bent, 1 - bent * bent
+    scores = scores.masked_fill(~call.sees(q.device)[:, None], -math.inf)
+    lse = scores.logsumexp(-1, keepdim=True)
+    p = torch.exp(scores - lse.masked_fill(lse == -math.inf, 0.0))
+    ds = p * (dout @ v.mT - (p @ v * dout).sum(-1, keepdim=True)) * slope * call.scale
+    dk, dv = (x.unflatten(1, (-1, group)).sum(2) for x in (ds.mT @ q, p.mT @ dout))
+    return tuple(x.transpose(1, 2) for x in (ds @ k, dk, dv))
 
 
 def faults(call, found, wanted):
     """What is wrong, output by output, or nothing. What sees nothing, or is seen by nobody, has gradients of 0."""
-    seen = call.sees("cpu").expand(call.batch_size, -1, -1)
+    seen = call.sees(found[0].device).expand(call.batch_size, -1, -1)
     blind = {"dq": ~seen.any(2), "dk": ~seen.any(1), "dv": ~seen.any(1)}
     lines = []
     for name, gradient, other in zip(NAMES, found, wanted, strict=True):
@@ -87,7 +81,7 @@ def faults(call, found, wanted):
                 f"{name}: {int(wrong.sum())} of {wrong.numel()} wrong, {int(one.isnan().sum())} NaN; batch {where}"
             ]
             lines += [f"  row {row} head {head} column {column}: {first}"]
-        if gradient.cpu()[blind[name]].any():
+        if gradient[blind[name]].any():
             lines += [f"{name}: not 0 where nobody sees anything"]
     return [str(call), *lines] if lines else []
 
