@@ -17,7 +17,7 @@ def forward(head_dim, dtype, changes=None, **form):
 
 
 def backward(head_dim, dtype, config, **form):
-    """Likewise, of a whole config; ``form`` is ``capped``."""
+    """Likewise, of a whole config; ``form`` is ``ranges``, ``capped`` and ``lse_gradient``."""
     return "backward", head_dim, str(dtype).removeprefix("torch."), config, form
 
 

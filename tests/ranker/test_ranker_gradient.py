@@ -29,13 +29,19 @@ def _forward(q, k, v, bounds, softmax_scale, *rest):
 
 @gradient.backward.register_kernel("cpu")
 def _backward(*given):
-    q, k, v, out, dout, lse, bounds, softmax_scale, logit_cap, config = given
+    q, k, v, out, dout, lse, dlse, bounds, softmax_scale, logit_cap, config = given
     assert logit_cap is None
     again, lse_again = reference.forward(q, k, v, mask_of(bounds), softmax_scale)
     torch.testing.assert_close(out, again.to(q.dtype))
     torch.testing.assert_close(lse, lse_again.float())
     assert config == CONFIG
     found = reference.backward(q, k, v, dout, mask_of(bounds), softmax_scale)
+    if dlse is not None:
+        assert bounds.ndim == 2
+        ds = dense_scores(q, k, softmax_scale).softmax(-1) * dlse[..., None] * softmax_scale
+        dk = torch.einsum("bhij,bihd->bjhd", ds, q).unflatten(2, (-1, 2)).sum(3)
+        dq = torch.einsum("bhij,bjhd->bihd", ds, k.repeat_interleave(2, dim=2))
+        found = found[0] + dq, found[1] + dk, found[2]
     return tuple(x.to(q.dtype).contiguous() for x in found)
 
 
@@ -56,12 +62,20 @@ def inputs():
     return [torch.randn(2, SEQLEN, heads, 64, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
 
 
-def dense(q, k, v, scale=SCALE, *, causal=False):
-    k, v = (x.repeat_interleave(2, dim=2) for x in (k, v))
+def dense_scores(q, k, scale=SCALE, *, causal=False):
     history, position = torch.arange(SEQLEN) < HISTORY, torch.arange(SEQLEN)
     seen = position[:, None] >= position if causal else history | (position[:, None] == position)
-    scores = (torch.einsum("bihd,bjhd->bhij", q, k) * scale).masked_fill(~seen, -math.inf)
-    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
+    scores = torch.einsum("bihd,bjhd->bhij", q, k.repeat_interleave(2, dim=2)) * scale
+    return scores.masked_fill(~seen, -math.inf)
+
+
+def dense(q, k, v, scale=SCALE, *, causal=False):
+    scores = dense_scores(q, k, scale, causal=causal)
+    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v.repeat_interleave(2, dim=2))
+
+
+def dense_lse(q, k, scale=SCALE):
+    return dense_scores(q, k, scale).logsumexp(-1)
 
 
 def gradients(function, given, weight):
@@ -72,6 +86,34 @@ def test_each_input_gets_its_own_gradient():
     given, weight = inputs(), torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
     for found, expected in zip(gradients(attention, given, weight), gradients(dense, given, weight), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def z_loss(out, lse, weight):
+    return lse.square().sum() if weight is None else lse.square().sum() + (out * weight).sum()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_lse_is_differentiated_as_well(alone, compiled):
+    """With the output, and alone."""
+    given, weight = inputs(), None if alone else torch.randn(2, SEQLEN, 4, 64, dtype=torch.float64)
+
+    def own(q, k, v):
+        return op._forward(q, k, v, BOUNDS, SCALE, None, None, CONFIG)
+
+    own = torch.compile(own, fullgraph=True, backend="aot_eager") if compiled else own
+    found = torch.autograd.grad(z_loss(*own(*given), weight), given)
+    out, lse = dense(*given), dense_lse(*given[:2])
+    expected = torch.autograd.grad(z_loss(out, lse, weight), given, allow_unused=True, materialize_grads=True)
+    for each, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(each, other, rtol=1e-5, atol=1e-5)  # the LSE is float32
+
+
+def test_an_lse_that_nobody_differentiates_costs_nothing(monkeypatch):
+    seen, plain = [], gradient.backward
+    monkeypatch.setattr(gradient, "backward", lambda *given: seen.append(given[6]) or plain(*given))
+    attention(*inputs()).sum().backward()
+    assert seen == [None]
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -108,7 +150,9 @@ def test_the_operators_are_what_they_say():
     torch.library.opcheck(op._forward, (q, k, v, BOUNDS, SCALE, None, None, CONFIG))
     out, lse = op._forward(*(x.detach() for x in (q, k, v)), BOUNDS, SCALE, None, None, CONFIG)
     given = [x.detach() for x in (q, k, v)]
-    torch.library.opcheck(gradient.backward, (*given, out, torch.ones_like(out), lse, BOUNDS, SCALE, None, CONFIG))
+    for dlse in (None, torch.ones_like(lse)):
+        whole = (*given, out, torch.ones_like(out), lse, dlse, BOUNDS, SCALE, None, CONFIG)
+        torch.library.opcheck(gradient.backward, whole)
 
 
 def test_a_second_derivative_is_refused():

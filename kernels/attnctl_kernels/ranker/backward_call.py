@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from attnctl_kernels.ranker.sm90.build import Kernel
 
 
-def kernel_object(
-    head_dim: int, dtype: str, config: Config, folder: Path, *, ranges: bool = False, capped: bool = False
-) -> tuple[Path, bool]:
-    """The kernels' object file, compiled now unless it is there, and whether it was."""
+def kernel_object(head_dim: int, dtype: str, config: Config, folder: Path, **form: bool) -> tuple[Path, bool]:
+    """The kernels' object file, compiled now unless it is there, and whether it was. ``form``: as of BackwardTraits."""
     from attnctl_kernels.ranker.sm90 import backward_build  # noqa: PLC0415 - imports cutlass, which takes seconds
 
-    traits = backward_build.backward_traits(head_dim, dtype, config, ranges=ranges, capped=capped)
+    traits = backward_build.backward_traits(head_dim, dtype, config, **form)
     found: tuple[Path, bool] = backward_build.backward_object(traits, folder)
     return found
 

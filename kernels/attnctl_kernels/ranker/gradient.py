@@ -28,25 +28,30 @@ def backward(
     out: Tensor,
     dout: Tensor,
     lse: Tensor,
+    dlse: Tensor | None,
     bounds: Tensor,
     softmax_scale: float,
     logit_cap: float | None,
     config: str | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs."""
+    """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs. ``dlse`` None: no gradient of the LSE."""
     if not (q.numel() and k.numel()):  # nobody sees anything
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     by_ranges = bounds.ndim == 3
     if config is None:
         config = "" if by_ranges else tuned("backward", q, k, HISTORY)
-    kernel, tile_m = _kernel(q.shape[-1], q.dtype, by_ranges, logit_cap is not None, complete(q.shape[-1], config))
+    form = {"ranges": by_ranges, "capped": logit_cap is not None, "lse_gradient": dlse is not None}
+    kernel, tile_m = _kernel(q.shape[-1], q.dtype, complete(q.shape[-1], config), **form)
     with torch.cuda.device(q.device):
         scratch = backward_call.scratch(q, tile_m)
         spans = backward_call.spans(k).view(torch.int32) if by_ranges else None
         q, k, v = aligned(q), aligned(k), aligned(v)
         bounds = bounds if by_ranges else bounds.as_strided(bounds.shape, (4, 1))
-        kernel(q, k, v, out, _loadable(dout), lse, dq, dk, dv, *scratch, bounds, spans, softmax_scale, logit_cap)
+        if dlse is not None:  # dimensions of size 1 may have any stride
+            dlse = dlse.contiguous().as_strided(lse.shape, lse.stride())
+        given = q, k, v, out, _loadable(dout), lse, dlse
+        kernel(*given, dq, dk, dv, *scratch, bounds, spans, softmax_scale, logit_cap)
     return dq, dk, dv
 
 
@@ -97,31 +102,29 @@ def complete(head_dim: int, text: str) -> str:
 
 
 def differentiate(forward: Any, names: tuple[str, ...]) -> None:
-    """Give the forward operator, whose inputs have these names and begin with q, k and v, its gradient.
-
-    LSE has none: ``attention`` hands it out detached.
-    """
+    """Give the forward operator, whose inputs have these names and begin with q, k and v, its gradient."""
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)  # an LSE that nobody differentiates costs nothing
         given = dict(zip(names, inputs, strict=True))
         ctx.save_for_backward(*(given[name] for name in ("q", "k", "v", "bounds")), *output)
         ctx.rest = tuple(given[name] for name in ("softmax_scale", "logit_cap", "backward_config"))
 
-    def gradients(ctx: Any, dout: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        if dout is None:
+    def gradients(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+        if dout is None and dlse is None:
             return (None,) * len(names)
         q, k, v, bounds, out, lse = ctx.saved_tensors
-        found = backward(q, k, v, out, dout, lse, bounds, *ctx.rest)
+        dout = torch.zeros_like(out) if dout is None else dout
+        found = backward(q, k, v, out, dout, lse, dlse, bounds, *ctx.rest)
         return (*found, *(None,) * (len(names) - 3))
 
     forward.register_autograd(gradients, setup_context=save)
 
 
 @cache
-def _kernel(head_dim: int, dtype: torch.dtype, by_ranges: bool, capped: bool, text: str) -> tuple[Kernel, int]:
+def _kernel(head_dim: int, dtype: torch.dtype, text: str, **form: bool) -> tuple[Kernel, int]:
     """The kernels, and their rows per step."""
     config = read_config(text)
-    form = {"ranges": by_ranges, "capped": capped}
     path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder(), **form)
     return backward_call.load(path), int(config["tile_m"])
 

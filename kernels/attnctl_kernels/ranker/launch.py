@@ -118,7 +118,7 @@ def _bind_backward(problem: Problem, candidate: Candidate, path: Path, inputs: I
         spans = scratch[-1].view(torch.int32)
     scale = problem.softmax_scale or 1 / math.sqrt(problem.head_dim)
     given = (inputs.q, inputs.k, inputs.v, inputs.out, inputs.dout, inputs.lse)
-    arguments = (*given, *outputs.values(), *scratch[:2], bounds, spans, scale, None)
+    arguments = (*given, None, *outputs.values(), *scratch[:2], bounds, spans, scale, None)
     return KernelCall(backward_call.load(path), arguments, outputs, scratch)
 
 

@@ -62,8 +62,8 @@ def attention(
         backward_config: likewise, of the backward pass, which there is at head_dim 64 and 128.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
-        return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``;
-            no gradient passes through it.
+        return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``,
+            which is differentiated as the output is.
 
     Raises:
         ValueError: shapes, types, strides or the config do not fit.
@@ -87,7 +87,7 @@ def attention(
         if chosen_backward is None and asks_gradient(q, k, v):
             chosen_backward = tuned("backward", q, k, mask)
     out, lse = _forward(q, k, v, seen, scale, logit_cap, chosen, chosen_backward)
-    return (out, lse.detach()) if return_lse else out
+    return (out, lse) if return_lse else out
 
 
 @lru_cache(maxsize=64)

@@ -32,6 +32,7 @@ class Backward:
         mO: cute.Tensor,
         mdO: cute.Tensor,
         mLSE: cute.Tensor,  # (batch_size, num_heads_q, seqlen) float32
+        mdLSE: cute.Tensor | None,
         mdQ: cute.Tensor,
         mdK: cute.Tensor,
         mdV: cute.Tensor,
@@ -53,7 +54,7 @@ class Backward:
         scales = softmax_scale, Float32(logit_scale * math.log2(math.e)), before_cap
         per_block = backward_rows.rows_per_block(t)
         chunks = cute.ceil_div(seqlen + 2 * t.tile_m, per_block)  # as many rows as there are slots, too
-        rows = mQ, mK, mV, mO, mdO, mLSE, mdK, mdV, mSums, mStats, mBounds, scales, chunks
+        rows = mQ, mK, mV, mO, mdO, mLSE, mdLSE, mdK, mdV, mSums, mStats, mBounds, scales, chunks
         launch = {
             "grid": [chunks * num_heads_kv * batch_size, 1, 1],
             "block": [backward_rows.THREADS, 1, 1],
@@ -62,7 +63,7 @@ class Backward:
         if cutlass.const_expr(t.ranges):
             key_chunks = cute.ceil_div(seqlen_k, backward_rows.THREADS)
             blocks = chunks * num_heads_q * batch_size + key_chunks * batch_size
-            self.prepare_ranges(mO, mdO, mLSE, mSums, mStats, mBounds, mSpans, chunks, key_chunks).launch(
+            self.prepare_ranges(mO, mdO, mLSE, mdLSE, mSums, mStats, mBounds, mSpans, chunks, key_chunks).launch(
                 **launch | {"grid": [blocks, 1, 1]}
             )
         elif num_heads_q == num_heads_kv:
@@ -106,8 +107,8 @@ class Backward:
     @cute.kernel
     def prepare(
         self, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor,
-        mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor,
-        scales: Any, num_chunks: Int32, grouped: cutlass.Constexpr,
+        mdLSE: cute.Tensor | None, mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
+        mBounds: cute.Tensor, scales: Any, num_chunks: Int32, grouped: cutlass.Constexpr,
     ):  # fmt: skip
         cute.arch.griddepcontrol_launch_dependents()
         backward_rows.prepare(
@@ -118,6 +119,7 @@ class Backward:
             mO,
             mdO,
             mLSE,
+            mdLSE,
             mdK,
             mdV,
             mSums,
@@ -130,12 +132,13 @@ class Backward:
 
     @cute.kernel
     def prepare_ranges(
-        self, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
-        mRanges: cute.Tensor, mSpans: cute.Tensor, num_chunks: Int32, num_key_chunks: Int32,
+        self, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor, mdLSE: cute.Tensor | None,
+        mSums: cute.Tensor, mStats: cute.Tensor, mRanges: cute.Tensor, mSpans: cute.Tensor, num_chunks: Int32,
+        num_key_chunks: Int32,
     ):  # fmt: skip
         cute.arch.griddepcontrol_launch_dependents()
         backward_rows.prepare_ranges(
-            self.traits, mO, mdO, mLSE, mSums, mStats, mRanges, mSpans, num_chunks, num_key_chunks
+            self.traits, mO, mdO, mLSE, mdLSE, mSums, mStats, mRanges, mSpans, num_chunks, num_key_chunks
         )
 
     @cute.kernel

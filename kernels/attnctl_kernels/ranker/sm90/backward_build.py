@@ -18,10 +18,11 @@ SYMBOL = "ranker_backward"
 
 
 def backward_traits(
-    head_dim: int, dtype: str, config: Config, *, ranges: bool = False, capped: bool = False
+    head_dim: int, dtype: str, config: Config, *, ranges: bool = False, capped: bool = False, lse_gradient: bool = False
 ) -> BackwardTraits:
     tile = {name: int(config[name]) for name in ("tile_m", "tile_n", "stages")}
-    return BackwardTraits(dtype=build.DTYPES[dtype], head_dim=head_dim, ranges=ranges, capped=capped, **tile)
+    form = {"ranges": ranges, "capped": capped, "lse_gradient": lse_gradient}
+    return BackwardTraits(dtype=build.DTYPES[dtype], head_dim=head_dim, **form, **tile)
 
 
 def backward_object(traits: BackwardTraits, folder: Path) -> tuple[Path, bool]:
@@ -29,10 +30,10 @@ def backward_object(traits: BackwardTraits, folder: Path) -> tuple[Path, bool]:
 
 
 def load(path: Path) -> build.Kernel:
-    """``kernel(q, k, v, out, dout, lse, dq, dk, dv, sums, stats, bounds, spans, softmax_scale, logit_cap)``.
+    """``kernel(q, k, v, out, dout, lse, dlse, dq, dk, dv, sums, stats, bounds, spans, softmax_scale, logit_cap)``.
 
     For all shapes. ``bounds`` is ``(batch_size, 4)``, or with ranges ``(batch_size, seqlen_q, 2)``; ``spans`` is then
-    scratch, ``(batch_size, seqlen_k, 2)``, otherwise None, as ``logit_cap`` is where there is none.
+    scratch, ``(batch_size, seqlen_k, 2)``, otherwise None, as ``dlse`` and ``logit_cap`` are where there is none.
     """
     return build.load(path, SYMBOL)
 
@@ -59,11 +60,16 @@ def compile_backward(traits: BackwardTraits) -> Any:
     if traits.ranges:
         bounds = integers((batch_size, seqlen, 2), (cute.sym_int64(), 2, 1))
         spans = integers((batch_size, keys, 2), (cute.sym_int64(), 2, 1))
-    lse_strides = (cute.sym_int64(), cute.sym_int64(), 1)
+
+    def statistics() -> Any:
+        strides = (cute.sym_int64(), cute.sym_int64(), 1)
+        return cute.runtime.make_fake_tensor(Float32, (batch_size, num_heads_q, seqlen), strides, assumed_align=4)
+
     return cute.compile(
         Backward(traits),
         *(tensor(*each) for each in (queries, pairs, pairs, queries, queries)),
-        cute.runtime.make_fake_tensor(Float32, (batch_size, num_heads_q, seqlen), lse_strides, assumed_align=4),
+        statistics(),
+        statistics() if traits.lse_gradient else None,
         *(tensor(*each) for each in (queries, pairs, pairs)),
         scratch(slots, traits.head_dim),
         scratch(tiles, 2 * traits.tile_m),

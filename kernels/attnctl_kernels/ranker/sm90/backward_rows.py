@@ -27,8 +27,8 @@ def rows_per_block(t: BackwardTraits) -> int:
 @cute.jit
 def prepare(
     t: BackwardTraits, mQ: cute.Tensor, mK: cute.Tensor, mV: cute.Tensor, mO: cute.Tensor, mdO: cute.Tensor,
-    mLSE: cute.Tensor, mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
-    mBounds: cute.Tensor, scales: Any, num_chunks: Int32, grouped: cutlass.Constexpr,
+    mLSE: cute.Tensor, mdLSE: cute.Tensor | None, mdK: cute.Tensor, mdV: cute.Tensor, mSums: cute.Tensor,
+    mStats: cute.Tensor, mBounds: cute.Tensor, scales: Any, num_chunks: Int32, grouped: cutlass.Constexpr,
 ):  # fmt: skip
     """A row of one key head, and of the query heads that share it: a loop over those takes twice the registers."""
     num_heads, seqlen = mK.shape[2], mK.shape[1]
@@ -50,7 +50,7 @@ def prepare(
         _read(mV[batch, row, head, None], lane, v)
     place = batch, row, slot, lane
     kind = candidate, walk.is_spare(t, rows, row)
-    tensors = mQ, mO, mdO, mLSE, sums.by_row(mSums), mStats
+    tensors = mQ, mO, mdO, mLSE, mdLSE, sums.by_row(mSums), mStats
     if cutlass.const_expr(grouped):
         group = mQ.shape[2] // num_heads
         for member in cutlass.range(group, unroll=1):
@@ -70,21 +70,24 @@ def _prepare_query(
     k: cute.Tensor, v: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor,
 ):  # fmt: skip
     """What a row has of a query head: LSE, delta, the first value of its sums; its parts are added to dk and dv."""
-    mQ, mO, mdO, mLSE, mSums, mStats = tensors
+    mQ, mO, mdO, mLSE, mdLSE, mSums, mStats = tensors
     batch, row, slot, lane = place
     candidate, spare = kind
     q, o, do = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(3))
     dq = cute.make_rmem_tensor(COLUMNS, Float32)
     for x in (q, o, do):
         x.fill(0.0)
-    lse = Float32(0.0)
+    lse, dlse = Float32(0.0), Float32(0.0)
     if slot >= 0:
         _read(mO[batch, row, head, None], lane, o)
         _read(mdO[batch, row, head, None], lane, do)
         lse = mLSE[batch, head, row] * math.log2(math.e)
+        if cutlass.const_expr(t.lse_gradient):
+            dlse = mdLSE[batch, head, row]
     if candidate:
         _read(mQ[batch, row, head, None], lane, q)
     delta, score, dp = (_dot(t, x, y) for x, y in ((o, do), (q, k), (v, do)))
+    delta = delta - dlse  # as the LSE's derivative by a score is the score's weight
     _, scale_log2, before_cap = scales
     slope = Float32(1.0)
     if cutlass.const_expr(t.capped):
@@ -108,8 +111,9 @@ def _prepare_query(
 
 @cute.jit
 def prepare_ranges(
-    t: BackwardTraits, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor, mSums: cute.Tensor, mStats: cute.Tensor,
-    mRanges: cute.Tensor, mSpans: cute.Tensor, num_chunks: Int32, num_key_chunks: Int32,
+    t: BackwardTraits, mO: cute.Tensor, mdO: cute.Tensor, mLSE: cute.Tensor, mdLSE: cute.Tensor | None,
+    mSums: cute.Tensor, mStats: cute.Tensor, mRanges: cute.Tensor, mSpans: cute.Tensor, num_chunks: Int32,
+    num_key_chunks: Int32,
 ):  # fmt: skip
     """A row of a query head, whose slot has the row's number; and, in the first blocks, which rows see a key."""
     batch_size, seqlen, num_heads, _ = mdO.shape
@@ -126,12 +130,16 @@ def prepare_ranges(
         o, do = (cute.make_rmem_tensor(COLUMNS, t.dtype) for _ in range(2))
         for x in (o, do):
             x.fill(0.0)
-        lse = Float32.inf  # of slots behind the last row: whatever their query is, it weighs nothing
+        # Of slots behind the last row: whatever their query is, it weighs nothing.
+        lse, dlse = Float32.inf, Float32(0.0)
         if row < seqlen:
             _read(mO[batch, row, head, None], lane, o)
             _read(mdO[batch, row, head, None], lane, do)
             lse = mLSE[batch, head, row] * math.log2(math.e)
-        delta = _dot(t, o, do)
+            if cutlass.const_expr(t.lse_gradient):
+                # Of a row that sees nothing it may be infinite, and would meet a weight of 0.
+                dlse = mdLSE[batch, head, row] if lse > -Float32.inf else Float32(0.0)
+        delta = _dot(t, o, do) - dlse
         if row < cute.round_up(seqlen, t.tile_m):
             first = cute.make_rmem_tensor(COLUMNS, Float32)
             first.fill(0.0)

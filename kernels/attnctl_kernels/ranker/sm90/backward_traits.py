@@ -20,6 +20,7 @@ class BackwardTraits:
     stages: int
     capped: bool = False  # logits are bounded by a tanh
     ranges: bool = False  # each row sees one range of keys, in place of history and itself
+    lse_gradient: bool = False  # the LSE is differentiated as well as the output
 
     @property
     def warp_groups(self) -> int:
