@@ -37,6 +37,10 @@ def kernels_on_disk(request):
         for capped in (False, True):
             every += [backward(head_dim, dtype, own.default_config(head_dim), capped=capped)]
             every += [forward(head_dim, dtype, capped=capped)]
+    if any("ranges" in each for each in chosen):
+        for head_dim, ranges in itertools.product(own.HEAD_DIMS, (False, True)):
+            every += [backward(head_dim, BF16, own.default_config(head_dim), ranges=ranges, lse_gradient=True)]
+            every += [forward(head_dim, BF16, ranges=ranges)]
     compile_ahead(every)
 
 
@@ -80,6 +84,41 @@ def test_capped_logits(head_dim, cap):
     """At 2 most scores are in the bend of the tanh, and their slopes far from 1."""
     for dtype, seed in itertools.product((BF16, F16), range(2)):
         assert_right(Case([[0, 700, 700, 1000], [3, 155, 160, 261]], 1000, 8, 2, head_dim, dtype, seed, cap=cap))
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+def test_the_lse_is_differentiated_as_well(head_dim, ranges):
+    """What comes for rows that see nothing, whose LSE is minus infinity, may be infinite, too."""
+    torch.manual_seed(head_dim)
+    q, dout = (torch.randn(2, 600, 4, head_dim, device="cuda", dtype=BF16) for _ in range(2))
+    k, v = (torch.randn(2, 600, 2, head_dim, device="cuda", dtype=BF16) for _ in range(2))
+    position = torch.arange(600, device="cuda")
+    history, candidate = position < 400, (position >= 400) & (position < 570)
+    seen = (history | candidate)[:, None] & (history | (torch.diag(candidate)))
+    what = {"bounds": torch.tensor([[0, 400, 400, 570]] * 2, dtype=torch.int32, device="cuda")}
+    if ranges:
+        end = (position + 1).clamp(max=350)
+        begin = (position - 100).clamp(min=0).minimum(end)
+        seen = (begin[:, None] <= position) & (position < end[:, None])
+        what = {"mask": torch.stack([begin, end], -1)[None].int()}
+    blind = ~seen.any(-1)
+    assert blind.any()
+    dlse = torch.randn(2, 4, 600, device="cuda")
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    found = attention(*leaves, config={}, backward_config={}, return_lse=True, **what)
+    given = dout.masked_fill(blind[:, None, None], 0.0), dlse.masked_fill(blind, -math.inf)
+    gradients_found = torch.autograd.grad(found, leaves, given)
+
+    exact = [x.float().requires_grad_() for x in (q, k, v)]
+    keys, values = (x.repeat_interleave(2, dim=2) for x in exact[1:])
+    scores = torch.einsum("bihd,bjhd->bhij", exact[0], keys) / math.sqrt(head_dim)
+    scores = scores[:, :, ~blind].masked_fill(~seen[~blind], -math.inf)
+    out = torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), values)
+    wanted = torch.autograd.grad((out, scores.logsumexp(-1)), exact, (dout[:, ~blind].float(), dlse[..., ~blind]))
+    for one, other in zip(gradients_found, wanted, strict=True):
+        typical = other.square().mean().sqrt() + other.square().mean(-1, keepdim=True).sqrt()
+        assert ((one.float() - other).abs() <= 0.03 * other.abs() + 0.1 * typical + 0.01).all()
 
 
 def configs(head_dim):
