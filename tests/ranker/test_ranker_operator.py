@@ -157,7 +157,7 @@ def test_where_there_is_no_key_no_kernel_runs(shape):
         out, lse = op._forward._init_fn(q, k, k, table, 0.125, None, "", None)
         assert (out.shape, out.any().item()) == (shape, False)
         assert torch.isneginf(lse).all()
-        given = (q, k, k, out, torch.ones_like(q), lse, table, 0.125, None, "")
+        given = (q, k, k, out, torch.ones_like(q), lse, None, table, 0.125, None, "")
         assert not any(x.any() for x in gradient.backward._init_fn(*given))
 
 
@@ -165,7 +165,7 @@ def test_keys_that_no_query_meets_have_gradients_of_zero():
     with unset_fake_temporarily():
         q, k = torch.ones(2, 0, 4, 64, dtype=torch.bfloat16), torch.ones(2, 9, 4, 64, dtype=torch.bfloat16)
         table, lse = torch.zeros(2, 0, 2, dtype=torch.int32), torch.zeros(2, 4, 0)
-        dq, *others = gradient.backward._init_fn(q, k, k, q, q, lse, table, 0.125, None, "")
+        dq, *others = gradient.backward._init_fn(q, k, k, q, q, lse, None, table, 0.125, None, "")
         assert dq.shape == q.shape
         assert all(x.shape == k.shape and not x.any() for x in others)
 
@@ -186,7 +186,7 @@ def test_gradients_without_a_kernel_are_refused():
 def test_gradients_of_masks_have_the_shapes_of_the_inputs():
     q, k, table = make(), make(seqlen=300, num_heads=2), torch.empty(1, 100, 2, dtype=torch.int32, device="cuda")
     out, lse = call(bounds=None, mask=table, q=q, k=k, v=k, return_lse=True)
-    found = gradient.backward(q, k, k, out, out, lse, table.expand(2, -1, -1), 0.1, None, None)
+    found = gradient.backward(q, k, k, out, out, lse, None, table.expand(2, -1, -1), 0.1, None, None)
     assert [each.shape for each in found] == [q.shape, k.shape, k.shape]
 
 
