@@ -15,10 +15,12 @@ CASES = [  # head_dim, dtype, mask
     (64, "float16", PROBLEM.mask),
     (128, "bfloat16", Mask(pattern="causal")),
     (64, "float16", Mask(pattern="causal")),
+    (96, "bfloat16", PROBLEM.mask),
+    (96, "float16", Mask(pattern="causal")),
 ]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=["128", "64", "128, ranges", "64, ranges"])
+@pytest.fixture(scope="module", params=CASES, ids=["128", "64", "128, ranges", "64, ranges", "96", "96, ranges"])
 def kernel(request, tmp_path_factory):
     head_dim, dtype, mask = request.param
     config, cache = own.default_config(head_dim), tmp_path_factory.mktemp("cache")

@@ -93,10 +93,34 @@ def test_ds_goes_where_its_elements_belong():
 
 
 def test_each_square_of_dq_is_one_warp_groups():
-    for head_dim, tile_m, tile_n in [(128, 64, 128), (64, 128, 128), (128, 64, 64), (64, 128, 64), (64, 64, 64)]:
+    for head_dim, tile_m, tile_n in [
+        (128, 64, 128),
+        (64, 128, 128),
+        (128, 64, 64),
+        (64, 128, 64),
+        (64, 64, 64),
+        (96, 64, 128),
+    ]:
         t = BackwardTraits(None, head_dim, tile_m, tile_n, 2)
         squares = [t.square(group, n) for group in range(t.warp_groups) for n in range(t.squares)]
-        assert sorted(squares) == [(row, column) for row in range(tile_m // 64) for column in range(head_dim // 64)]
+        assert sorted(squares) == [(row, column) for row in range(tile_m // 64) for column in range(-(-head_dim // 64))]
+
+
+def test_keys_that_are_stored_as_wide_as_dq_begin_with_their_columns():
+    """Scores are taken from the first columns, dQ from all; TMA fills the first."""
+
+    def function():
+        dtype = build.DTYPES["bfloat16"]
+        plain, wide = tma.swizzled(dtype, (ROWS, 96)), tma.swizzled(dtype, (ROWS, 96), 128)
+        assert str(plain.inner) == str(wide.inner)
+        return [
+            [cute.crd2idx((row, column), layout.outer) for row in range(ROWS) for column in range(96)]
+            for layout in (plain, wide)
+        ]
+
+    plain, wide = traced(function)
+    assert plain == wide
+    assert sorted(plain) == list(range(ROWS * 96))
 
 
 def test_lse_and_delta_are_those_of_an_elements_column():

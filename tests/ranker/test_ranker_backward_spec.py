@@ -40,7 +40,7 @@ def test_what_the_rules_let_through_fits(head_dim):
 
 @pytest.mark.parametrize(
     ("head_dim", "tile_m", "tile_n", "stages", "expected"),
-    [(128, 64, 128, 2, 231424), (128, 64, 64, 3, 182272), (64, 128, 128, 2, 232448)],
+    [(128, 64, 128, 2, 231424), (128, 64, 64, 3, 182272), (64, 128, 128, 2, 232448), (96, 64, 128, 2, 206848)],
 )
 def test_shared_memory_by_hand(head_dim, tile_m, tile_n, stages, expected):
     """K, V, stages of Q and dO, two of dS and dQ; 8 bytes per row of a stage; barriers of 8 bytes; whole KiB."""

@@ -126,8 +126,8 @@ def test_backward_config_that_leaves_a_warp_group_without_work():
 
 
 def test_backward_config_where_there_is_no_backward_pass():
-    inputs = {name: make(head_dim=96) for name in "qkv"}
-    with pytest.raises(ValueError, match=r"backward pass for head_dim 64 and 128, not for 96"):
+    inputs = {name: make(head_dim=192) for name in "qkv"}
+    with pytest.raises(ValueError, match=r"backward pass for head_dim 64, 96 and 128, not for 192"):
         call(backward_config={"stages": 2}, **inputs)
 
 
@@ -176,8 +176,8 @@ def test_strides_that_mean_something_are_left_alone():
 
 
 def test_gradients_without_a_kernel_are_refused():
-    inputs = {name: make(head_dim=96).requires_grad_() for name in "qkv"}
-    with pytest.raises(RuntimeError, match="no backward pass for head_dim 96: call attention under"):
+    inputs = {name: make(head_dim=192).requires_grad_() for name in "qkv"}
+    with pytest.raises(RuntimeError, match="no backward pass for head_dim 192: call attention under"):
         call(**inputs)
     with torch.no_grad():
         call(**inputs)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnctl_kernels.contract import Config
+from attnctl_kernels.ranker.backward_config import width
 
 if TYPE_CHECKING:
     from attnctl_kernels.ranker.sm90.build import Kernel
@@ -35,8 +36,9 @@ def load(path: Path) -> Kernel:
 def scratch(q: Tensor, tile_m: int) -> tuple[Tensor, Tensor]:
     """Sums of dQ, and LSE with delta, per query head and walked row (``sm90/walk.py``). They may hold anything."""
     batch_size, seqlen, num_heads, head_dim = q.shape
+    columns = width(head_dim)
     tiles = -(-seqlen // tile_m) + 1
-    sums = torch.empty(batch_size, num_heads, tiles * tile_m, head_dim, dtype=torch.float32, device=q.device)
+    sums = torch.empty(batch_size, num_heads, tiles * tile_m, columns, dtype=torch.float32, device=q.device)
     stats = torch.empty(batch_size, num_heads, tiles, 2 * tile_m, dtype=torch.float32, device=q.device)
     return sums, stats
 

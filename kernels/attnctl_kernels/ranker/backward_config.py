@@ -10,7 +10,7 @@ from attnctl_kernels.ranker.config import BARRIER_BYTES, ELEMENT_BYTES, REGISTER
 TILES_M = (64, 128)
 TILES_N = (64, 128)
 STAGES = tuple(range(2, 7))
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = (64, 96, 128)
 
 FLOAT_BYTES = 4
 SCORE_BUFFERS = 2  # of dS: one warp group writes the next while another still multiplies the last
@@ -29,11 +29,16 @@ class BackwardConfig(BaseModel):
 
 def default_config(head_dim: int) -> dict[str, Scalar]:
     """Two warp groups, and of a step's dQ one square of 64 x 64 for each."""
-    return {"tile_m": 128 * 64 // head_dim, "tile_n": 128, "stages": 2}
+    return {"tile_m": 128 * ROWS // width(head_dim), "tile_n": 128, "stages": 2}
 
 
 def warp_groups(config: Config) -> int:
     return int(config["tile_n"]) // ROWS
+
+
+def width(head_dim: int) -> int:
+    """Columns of dQ as it is multiplied and summed: whole squares. At head_dim 96 the last 32 hold anything."""
+    return -(-head_dim // ROWS) * ROWS
 
 
 def keys_in_registers(head_dim: int) -> bool:
@@ -43,16 +48,16 @@ def keys_in_registers(head_dim: int) -> bool:
 
 def squares(head_dim: int, config: Config) -> int:
     """The 64 x 64 squares of a step's dQ, which the warp groups divide among themselves."""
-    return int(config["tile_m"]) // ROWS * (head_dim // ROWS)
+    return int(config["tile_m"]) // ROWS * (width(head_dim) // ROWS)
 
 
 def smem_bytes(head_dim: int, config: Config) -> int:
     """K and V; rings of Q, dO, and LSE with delta; two buffers of dS, and of a square of dQ per warp group; barriers.
 
-    Rounded up to whole KiB.
+    Rounded up to whole KiB. K is as wide as dQ.
     """
     tile_m, tile_n, stages = (int(config[name]) for name in ("tile_m", "tile_n", "stages"))
-    elements = (2 * tile_n + 2 * stages * tile_m) * head_dim + SCORE_BUFFERS * tile_m * tile_n
+    elements = tile_n * width(head_dim) + (tile_n + 2 * stages * tile_m) * head_dim + SCORE_BUFFERS * tile_m * tile_n
     floats = DQ_BUFFERS * tile_n * ROWS + 2 * stages * tile_m
     barriers = 2 + 2 * stages
     used = elements * ELEMENT_BYTES + floats * FLOAT_BYTES + barriers * BARRIER_BYTES

@@ -60,8 +60,9 @@ def number_of_backward_stages_without_a_kernel(case: Case) -> Iterator[Violation
 def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     """Keys, rings, dS and dQ need more shared memory than a block can have.
 
-    What: `2 * ((2 * tile_n + 2 * stages * tile_m) * head_dim + 2 * tile_m * tile_n) + 512 * tile_n +
-    8 * stages * tile_m + 8 * (2 + 2 * stages)`, rounded up to 1024, is at most 232448.
+    What: `2 * (tile_n * width + (tile_n + 2 * stages * tile_m) * head_dim + 2 * tile_m * tile_n) + 512 * tile_n +
+    8 * stages * tile_m + 8 * (2 + 2 * stages)`, rounded up to 1024, is at most 232448. `width` is `head_dim`, rounded
+    up to 64: keys are stored as wide as whole squares of dQ.
 
     Why: K and V of a block, the ring of Q and dO with LSE and delta, two buffers of dS, and of a square of dQ per
     warp group, lie in shared memory together. The launch fails where they do not fit.
@@ -82,7 +83,7 @@ def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
 def dq_does_not_divide_among_warp_groups(case: Case) -> Iterator[Violation]:
     """A step has less dQ than warp groups to compute it.
 
-    What: `tile_m / 64 * head_dim / 64` is a multiple of `tile_n / 64`.
+    What: `tile_m / 64 * width / 64` is a multiple of `tile_n / 64`, where `width` is `head_dim`, rounded up to 64.
 
     Why: A warp group computes whole squares of 64 rows and 64 columns of dQ: half a square would be half of a swizzled
     line, and of a wgmma's rows. At head_dim 64 a step of 64 rows is one square.

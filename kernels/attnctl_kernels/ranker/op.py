@@ -59,7 +59,7 @@ def attention(
             ``history_candidate`` and ``blocks``. Or its table, as :func:`visible_ranges` makes it: in a compiled
             program. Values that a tile's rows do not see, though they lie between keys that they see, must be finite;
             where a gradient is asked for, all inputs.
-        backward_config: likewise, of the backward pass, which there is at head_dim 64 and 128.
+        backward_config: likewise, of the backward pass, which there is at head_dim 64, 96 and 128.
         softmax_scale: of the scores; ``1 / sqrt(head_dim)`` if None. Positive.
         logit_cap: scaled scores ``x`` become ``logit_cap * tanh(x / logit_cap)``, with the hardware's tanh. Positive.
         return_lse: also return the logarithm of each row's sum, float32 ``(batch_size, num_heads_q, seqlen_q)``,

@@ -45,7 +45,7 @@ def mask_is_no_range_per_row(case: Case) -> Iterator[Violation]:
 def head_dim_without_a_kernel(case: Case) -> Iterator[Violation]:
     """A head dimension that the kernel is not written for.
 
-    What: `head_dim` is 64, 96, 128, 192 or 256; in the backward pass 64 or 128. `head_dim_v` is the same.
+    What: `head_dim` is 64, 96, 128, 192 or 256; in the backward pass 64, 96 or 128. `head_dim_v` is the same.
 
     Why: A row of a tile is a whole number of swizzled lines, of 128 bytes, or of 64 at 96. The output starts as a row
     of V on the diagonal, whose score is a product of rows of Q and K: all four have the same layout.

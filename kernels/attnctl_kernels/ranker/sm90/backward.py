@@ -36,7 +36,7 @@ class Backward:
         mdQ: cute.Tensor,
         mdK: cute.Tensor,
         mdV: cute.Tensor,
-        mSums: cute.Tensor,  # (batch_size, num_heads_q, tiles * tile_m, head_dim) float32: scratch
+        mSums: cute.Tensor,  # (batch_size, num_heads_q, tiles * tile_m, width) float32: scratch
         mStats: cute.Tensor,  # (batch_size, num_heads_q, tiles, 2 * tile_m) float32: scratch
         mBounds: cute.Tensor,  # (batch_size, 4) int32; with ranges (batch_size, seqlen_q, 2)
         mSpans: cute.Tensor | None,  # with ranges (batch_size, seqlen_k, 2) int32: scratch
@@ -187,7 +187,10 @@ class Backward:
             cute.arch.sync_threads()
 
             part_elements, square = ROWS * t.head_dim, ROWS * ROWS
-            keys = tma.stacked(part_layout, (t.warp_groups, part_elements))
+            # Of the keys, dQ takes whole squares: at head_dim 96 they are stored as wide, with 32 columns of anything.
+            keys = tma.stacked(part_layout, (t.warp_groups, ROWS * t.width))
+            wide = tma.stacked(tma.swizzled(t.dtype, t.part, t.width), (t.warp_groups, ROWS * t.width))
+            values = tma.stacked(part_layout, (t.warp_groups, part_elements))
             steps = tma.stacked(part_layout, (t.row_parts, part_elements), (t.stages, t.row_parts * part_elements))
             scores = tma.stacked(
                 scores_layout,
@@ -195,10 +198,11 @@ class Backward:
                 (t.row_parts, t.warp_groups * square),
                 (SCORE_BUFFERS, t.tile_n * t.tile_m),
             )
-            sK, sV, sQ, sdO, sdS = (
+            sK, sKw, sV, sQ, sdO, sdS = (
                 x.get_tensor(layout.outer, swizzle=layout.inner)
                 for x, layout in (
-                    (storage.k, keys), (storage.v, keys), (storage.q, steps), (storage.do, steps), (storage.ds, scores),
+                    (storage.k, keys), (storage.k, wide), (storage.v, values), (storage.q, steps), (storage.do, steps),
+                    (storage.ds, scores),
                 )
             )  # fmt: skip
             sdQ = storage.dq.get_tensor(cute.make_layout((sums.PIECE, sums.WARPS, t.warp_groups, DQ_BUFFERS)))
@@ -213,7 +217,7 @@ class Backward:
                     load(t, atoms, tensors, buffers, (kv_ring, ring), mStats, block, rows, limit, group_size, mSpans)
             else:
                 cute.arch.setmaxregister_increase(registers)
-                buffers, stores = (sQ, sdO, sStats, sK, sV, sdS, sdQ), ((tma_dk, gdK), (tma_dv, gdV))
+                buffers, stores = (sQ, sdO, sStats, (sK, sKw), sV, sdS, sdQ), ((tma_dk, gdK), (tma_dv, gdV))
                 consume(
                     t, mSums, buffers, (kv_ring, ring), stores, block, rows, limit, group_size, scales,
                     (mma_s, mma_dkv, mma_dq), mSpans, seqlen,
@@ -230,7 +234,7 @@ class Backward:
 
         @cute.struct
         class Storage:
-            k: buffer(t.tile_n * t.head_dim)
+            k: buffer(t.tile_n * t.width)
             v: buffer(t.tile_n * t.head_dim)
             q: buffer(t.stages * t.tile_m * t.head_dim)
             do: buffer(t.stages * t.tile_m * t.head_dim)

@@ -71,7 +71,7 @@ def compile_backward(traits: BackwardTraits) -> Any:
         statistics(),
         statistics() if traits.lse_gradient else None,
         *(tensor(*each) for each in (queries, pairs, pairs)),
-        scratch(slots, traits.head_dim),
+        scratch(slots, traits.width),
         scratch(tiles, 2 * traits.tile_m),
         bounds,
         spans,

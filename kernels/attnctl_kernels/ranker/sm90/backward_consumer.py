@@ -27,7 +27,7 @@ def consume(
     t: BackwardTraits, mSums: cute.Tensor, buffers: Any, rings: Any, stores: Any, block: Any, rows: Any, h_hi: Int32,
     group_size: Int32, scales: Any, mmas: Any, mSpans: cute.Tensor | None, seqlen: Int32,
 ):  # fmt: skip
-    sQ, sdO, sStats, sK, sV, sdS, sdQ = buffers
+    sQ, sdO, sStats, (sK, sKw), sV, sdS, sdQ = buffers
     kv_ring, ring = rings
     first_key, kv_head, batch = block
     mma_s, mma_dkv, mma_dq = mmas
@@ -95,7 +95,7 @@ def consume(
             # barrier, where every group arrives with its products of this step done.
             cute.arch.barrier(barrier_id=ALL_GROUPS, number_of_threads=WARP_GROUP * t.warp_groups)
             for n in cutlass.range_constexpr(t.squares):
-                multiplied = multiply_dq(t, flight, mma_dq, dQ, tdS, sK, group, n, buffer.index)
+                multiplied = multiply_dq(t, flight, mma_dq, dQ, tdS, sKw, group, n, buffer.index)
                 if cutlass.const_expr(n > 0):
                     cute.arch.fence_view_async_shared()
                 if unsent != 0:
@@ -229,12 +229,12 @@ def staged_before(t: BackwardTraits, n: int, buffer: Int32) -> Any:
 
 
 def multiply_dq(
-    t: BackwardTraits, flight: fragments.Flight, mma: cute.TiledMma, dQ: cute.Tensor, tdS: cute.Tensor, sK: cute.Tensor,
-    group: Int32, n: int, buffer: Int32,
+    t: BackwardTraits, flight: fragments.Flight, mma: cute.TiledMma, dQ: cute.Tensor, tdS: cute.Tensor,
+    sKw: cute.Tensor, group: Int32, n: int, buffer: Int32,
 ) -> int:  # fmt: skip
     """A warp group's ``n``-th square of dQ, from dS and the keys of all groups."""
     row_part, column_part = t.square(group, n)
-    columns = cute.local_tile(fragments.transposed(sK), (ROWS, ROWS), (column_part, 0, None))
+    columns = cute.local_tile(fragments.transposed(sKw), (ROWS, ROWS), (column_part, 0, None))
     tK = mma.make_fragment_B(mma.get_slice(0).partition_B(columns))
     for part in range(t.warp_groups):
         a, b = tdS[None, None, None, part, row_part, buffer], tK[None, None, None, part]

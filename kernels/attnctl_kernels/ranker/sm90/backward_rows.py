@@ -2,7 +2,7 @@
 
 Before: delta, LSE in powers of 2, and everything that a candidate's own key contributes, which needs no product.
 That is the first value of the sums of dQ, and all of dK and dV of a candidate, whose key nobody else sees. After: sums
-of dQ to dQ. A row is read by ``head_dim / 8`` threads, each with eight neighbouring columns.
+of dQ to dQ. A row is read by ``width / 8`` threads, each with eight neighbouring columns of sums of dQ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMNS = 8  # of a thread: 16 bytes
 
 
 def rows_per_block(t: BackwardTraits) -> int:
-    return THREADS * COLUMNS // t.head_dim
+    return THREADS * COLUMNS // t.width
 
 
 @cute.jit
@@ -211,7 +211,7 @@ def _swap(values: list[Float32]) -> list[Float32]:
 def _place(t: BackwardTraits, block: Int32, num_chunks: Int32, num_heads: Int32):
     """Row, head and batch row of a thread, and its place among those that read the row."""
     thread, _, _ = cute.arch.thread_idx()
-    lanes = t.head_dim // COLUMNS
+    lanes = t.width // COLUMNS
     heads_before = block // num_chunks
     batch = heads_before // num_heads
     row = (block - heads_before * num_chunks) * rows_per_block(t) + thread // lanes
@@ -222,14 +222,19 @@ def _part(x: cute.Tensor, lane: Int32) -> cute.Tensor:
     return cute.local_tile(x, (COLUMNS,), (lane,))
 
 
-def _read(x: cute.Tensor, lane: Int32, target: cute.Tensor) -> None:
-    cute.autovec_copy(_part(x, lane), target)
+@cute.jit
+def _read(x: cute.Tensor, lane: Int32, target: cute.Tensor):
+    """Leaves ``target`` alone where the row has no such columns."""
+    if lane * COLUMNS < x.shape[0]:
+        cute.autovec_copy(_part(x, lane), target)
 
 
-def _write(x: cute.Tensor, target: cute.Tensor, lane: Int32, dtype: Any) -> None:
+@cute.jit
+def _write(x: cute.Tensor, target: cute.Tensor, lane: Int32, dtype: cutlass.Constexpr):
     rounded = cute.make_rmem_tensor(COLUMNS, dtype)
     fragments.round_to(x, rounded)
-    cute.autovec_copy(rounded, _part(target, lane))
+    if lane * COLUMNS < target.shape[0]:
+        cute.autovec_copy(rounded, _part(target, lane))
 
 
 def _write_stats(t: BackwardTraits, mStats: cute.Tensor, where: Any, lse: Float32, delta: Float32) -> None:
@@ -243,4 +248,4 @@ def _dot(t: BackwardTraits, x: cute.Tensor, y: cute.Tensor) -> Float32:
     total = Float32(0.0)
     for i in range(COLUMNS):
         total = total + x[i].to(Float32) * y[i].to(Float32)
-    return cute.arch.warp_reduction_sum(total, threads_in_group=t.head_dim // COLUMNS)
+    return cute.arch.warp_reduction_sum(total, threads_in_group=t.width // COLUMNS)

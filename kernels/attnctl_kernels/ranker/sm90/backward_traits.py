@@ -33,6 +33,11 @@ class BackwardTraits:
         return self.tile_m // ROWS
 
     @property
+    def width(self) -> int:
+        """Columns of dQ, in whole parts, and of the keys that it is multiplied from."""
+        return backward_config.width(self.head_dim)
+
+    @property
     def keys_in_registers(self) -> bool:
         return backward_config.keys_in_registers(self.head_dim)
 
@@ -44,7 +49,7 @@ class BackwardTraits:
     @property
     def squares(self) -> int:
         """Parts of dQ, 64 x 64, that each warp group computes in a step."""
-        return self.row_parts * (self.head_dim // ROWS) // self.warp_groups
+        return self.row_parts * (self.width // ROWS) // self.warp_groups
 
     def square(self, group: Any, n: int) -> tuple[Any, Any]:
         """The part of the rows and the part of the columns that a warp group's ``n``-th square of dQ is."""

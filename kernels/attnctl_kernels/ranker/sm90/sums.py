@@ -20,22 +20,22 @@ PIECE = ROWS * ROWS // WARPS  # floats
 
 
 def by_row(x: cute.Tensor) -> cute.Tensor:
-    """``(batch_size, num_heads_q, slots, head_dim)``, of 16 columns each in the order of their threads."""
-    batch_size, num_heads, slots, head_dim = x.shape
+    """``(batch_size, num_heads_q, slots, width)``, of 16 columns each in the order of their threads."""
+    batch_size, num_heads, slots, width = x.shape
     by_batch, by_head, _, _ = x.stride
-    rows, by_rows = (8, 2, WARPS, slots // ROWS), (16, PIECE // 2, PIECE, ROWS * head_dim)
-    columns, by_columns = (16, ROWS // 16, head_dim // ROWS), (1, 128, ROWS * ROWS)
+    rows, by_rows = (8, 2, WARPS, slots // ROWS), (16, PIECE // 2, PIECE, ROWS * width)
+    columns, by_columns = (16, ROWS // 16, width // ROWS), (1, 128, ROWS * ROWS)
     layout = cute.make_layout((batch_size, num_heads, rows, columns), stride=(by_batch, by_head, by_rows, by_columns))
     return cute.make_tensor(x.iterator, layout)
 
 
 def by_warp(x: cute.Tensor) -> cute.Tensor:
     """``(batch_size, num_heads_q, floats of a piece, warps, column parts, row parts)``."""
-    batch_size, num_heads, slots, head_dim = x.shape
+    batch_size, num_heads, slots, width = x.shape
     by_batch, by_head, _, _ = x.stride
     layout = cute.make_layout(
-        (batch_size, num_heads, PIECE, WARPS, head_dim // ROWS, slots // ROWS),
-        stride=(by_batch, by_head, 1, PIECE, ROWS * ROWS, ROWS * head_dim),
+        (batch_size, num_heads, PIECE, WARPS, width // ROWS, slots // ROWS),
+        stride=(by_batch, by_head, 1, PIECE, ROWS * ROWS, ROWS * width),
     )
     return cute.make_tensor(x.iterator, layout)
 

@@ -31,9 +31,11 @@ def ending_anywhere(x: cute.Tensor, rows: int) -> cute.Tensor:
     return cute.make_tensor(before.iterator, layout)
 
 
-def swizzled(dtype: Any, shape: tuple[int, int]) -> cute.ComposedLayout:
-    kind = hopper_helpers.get_smem_layout_atom(LayoutEnum.ROW_MAJOR, dtype, shape[1])
-    return cute.tile_to_shape(warpgroup.make_smem_layout_atom(kind, dtype), shape, order=(0, 1))
+def swizzled(dtype: Any, shape: tuple[int, int], width: int | None = None) -> cute.ComposedLayout:
+    """A tile in swizzled lines; or one with more columns, of which it is the first."""
+    rows, columns = shape
+    kind = hopper_helpers.get_smem_layout_atom(LayoutEnum.ROW_MAJOR, dtype, columns)
+    return cute.tile_to_shape(warpgroup.make_smem_layout_atom(kind, dtype), (rows, width or columns), order=(0, 1))
 
 
 def stacked(layout: cute.ComposedLayout, *modes: tuple[int, int]) -> cute.ComposedLayout:
