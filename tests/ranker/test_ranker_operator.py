@@ -56,7 +56,7 @@ FAULTS = {
     "bounds": (lambda: {"bounds": torch.empty(2, 4, device="cuda")}, r"bounds is \(2, 4\) torch.float32 .* \(2, 4\)"),
     "config": (lambda: {"config": {"tile_m": 96}}, r"tile_m is 96; it must be one of 64, 128, 192"),
     "unknown": (lambda: {"config": {"tile_k": 96}}, r"unknown tile_k; known are tile_m, tile_n"),
-    "memory": (lambda: {"config": {"tile_n": 256}}, r"bytes of shared memory"),
+    "memory": (lambda: {"config": {"tile_m": 128, "tile_n": 256, "stages": 4}}, r"bytes of shared memory"),
     "schedule": (
         lambda: {"config": {"schedule": "last"}},
         r"schedule is last; it must be one of linear, ",
@@ -92,6 +92,10 @@ FAULTS = {
     "a word for a switch": (
         lambda: {"config": {"persistent": "no"}},
         r"persistent is no; it must be one of False, True",
+    ),
+    "keys for three groups": (
+        lambda: {"config": {"tile_m": 192, "tile_n": 208}},
+        r"tile_n is 208; with tile_m 192 it is at most 192",
     ),
     "cap": (lambda: {"logit_cap": 0.0}, r"logit_cap is 0.0; it must be positive and finite"),
     "scale": (lambda: {"softmax_scale": 0.0}, r"softmax_scale is 0.0; it must be positive and finite"),

@@ -156,6 +156,8 @@ def complete(head_dim: int, ranges: bool, text: str) -> str:
     for name, values in allowed.items():
         if config[name] not in values:
             raise ValueError(f"config: {name} is {config[name]}; it must be one of {', '.join(map(str, values))}")
+    if (most := own.most_keys(config)) < int(config["tile_n"]):
+        raise ValueError(f"config: tile_n is {config['tile_n']}; with tile_m {config['tile_m']} it is at most {most}")
     used = own.smem_bytes(head_dim, config, ranges=ranges)
     if used > own.SMEM_LIMIT:
         raise ValueError(

@@ -81,6 +81,11 @@ def warp_groups(config: Config) -> int:
     return int(config["tile_m"]) // ROWS
 
 
+def most_keys(config: Config) -> int:
+    """Per step. With three groups, and the one that loads, ptxas has 128 registers per thread, and refuses 208."""
+    return 192 if warp_groups(config) == 3 else TILES_N[-1]
+
+
 def tile_count(tile_m: int, batch_size: int, seqlen: int, num_heads: int) -> int:
     return -(-seqlen // tile_m) * num_heads * batch_size
 

@@ -187,12 +187,33 @@ def balanced_without_rounds(case: Case) -> Iterator[Violation]:
         yield Violation("config.balanced", "balanced is set, and persistent is not", fixes)
 
 
+@rule("RANKER-010", passes=("forward",), why="ptxas has 128 registers per thread for a block of 512 threads")
+def scores_wider_than_registers(case: Case) -> Iterator[Violation]:
+    """The scores of a step do not fit into the registers that a block of three warp groups starts with.
+
+    What: `tile_n` is at most 192 where `tile_m` is 192.
+
+    Why: Three consumer warp groups and the one that loads are 512 threads, for each of which a kernel is compiled with
+    128 registers, whatever `setmaxnreg` gives it later. A wgmma holds `tile_n / 2` of them, and from 208 on ptxas ends
+    with C7602, "Insufficient registers".
+
+    Fix: `tile_n: 192`, which RANKER-008 warns of, or `tile_m: 128`.
+    """
+    if not covers(case):
+        return
+    tile_n, most = int(case.config["tile_n"]), own.most_keys(case.config)
+    if tile_n > most:
+        fixes = Fix("config.tile_n", most), Fix("config.tile_m", 2 * own.ROWS)
+        yield Violation("config.tile_n", f"tile_n {tile_n} is above {most}, the most with three warp groups", fixes)
+
+
 def _smem_bytes(case: Case, **changes: int) -> int:
     return own.smem_bytes(case.problem.head_dim, {**case.config, **changes}, ranges=by_ranges(case.problem))
 
 
 def _fitting(case: Case) -> Iterator[Fix]:
     """The largest value of one parameter at a time that fits."""
-    for name, values in (("tile_n", own.TILES_N), ("stages", own.STAGES)):
+    keys = [each for each in own.TILES_N if each <= own.most_keys(case.config)]
+    for name, values in (("tile_n", keys), ("stages", own.STAGES)):
         fitting = [each for each in values if _smem_bytes(case, **{name: each}) <= own.SMEM_LIMIT]
         yield from (Fix(f"config.{name}", each) for each in fitting[-1:])
