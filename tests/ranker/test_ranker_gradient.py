@@ -155,6 +155,18 @@ def test_the_operators_are_what_they_say():
         torch.library.opcheck(gradient.backward, whole)
 
 
+@pytest.mark.parametrize("warn_only", [False, True])
+def test_who_asks_for_determinism_is_told_that_dq_has_none(warn_only):
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    try:
+        told = pytest.warns(UserWarning) if warn_only else pytest.raises(RuntimeError)
+        with told as found:
+            gradient._say_that_order_varies()
+        assert "sums dQ in any order" in str(found[0].message if warn_only else found.value)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_a_second_derivative_is_refused():
     q, k, v = inputs()
     (dq,) = torch.autograd.grad(attention(q, k, v).sum(), q, create_graph=True)

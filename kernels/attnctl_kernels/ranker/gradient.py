@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ def backward(
     """``dq``, ``dk``, ``dv``, contiguous, in the dtype of the inputs. ``dlse`` None: no gradient of the LSE."""
     if not (q.numel() and k.numel()):  # nobody sees anything
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    _say_that_order_varies()
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     by_ranges = bounds.ndim == 3
     if config is None:
@@ -127,6 +129,19 @@ def _kernel(head_dim: int, dtype: torch.dtype, text: str, **form: bool) -> tuple
     config = read_config(text)
     path, _ = backward_call.kernel_object(head_dim, name_of(dtype), config, kernel_folder(), **form)
     return backward_call.load(path), int(config["tile_m"])
+
+
+def _say_that_order_varies() -> None:
+    """As PyTorch's own operators do where `torch.use_deterministic_algorithms` is on."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return
+    message = (
+        "ranker sums dQ in any order, so that it may differ in a last bit from run to run: no deterministic form of it "
+        "exists; torch.use_deterministic_algorithms(True, warn_only=True) makes this a warning"
+    )
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(message)
+    warnings.warn(message, stacklevel=2)
 
 
 def _loadable(x: Tensor) -> Tensor:
