@@ -69,10 +69,15 @@ def backward(  # noqa: PLR0917 - in the order of forward
     scale: float | None = None,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``dq``, ``dk``, ``dv`` for the gradient ``dout`` of the output; ``dtype`` as in :func:`forward`."""
+    """``dq``, ``dk``, ``dv`` for the gradient ``dout`` of the output; ``dtype`` as in :func:`forward`.
+
+    With ``out``, the output as it was rounded, delta is the sum of ``dout * out``, as kernels take it.
+    """
     call = _Attention.of(q=q, k=k, v=v, mask=mask, scale=scale, dtype=dtype)
     dout_heads = _to_heads(dout, k.shape[2]).to(call.dtype)
+    out_heads = None if out is None else _to_heads(out, k.shape[2]).to(call.precise)
     dq = torch.empty_like(call.q)
     dk, dv = (torch.zeros_like(part, dtype=call.precise) for part in (call.k, call.v))
     with _full_precision():
@@ -80,7 +85,10 @@ def backward(  # noqa: PLR0917 - in the order of forward
             rows_q, rows_dout = call.q[heads, :, part], dout_heads[heads, :, part]
             probabilities, _ = call.softmax(heads, part)
             dprobabilities = call.times(rows_dout, call.v[heads].mT).to(call.precise)
-            delta = (probabilities * dprobabilities).sum(-1, keepdim=True)
+            if out_heads is None:
+                delta = (probabilities * dprobabilities).sum(-1, keepdim=True)
+            else:
+                delta = (rows_dout * out_heads[heads, :, part]).sum(-1, keepdim=True)
             dscores = dprobabilities.sub_(delta).mul_(probabilities).mul_(call.scale).to(call.dtype)
             dq[heads, :, part] = call.times(dscores, call.k[heads])
             dk[heads] += dscores.flatten(1, 2).mT @ rows_q.flatten(1, 2)

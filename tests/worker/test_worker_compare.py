@@ -11,7 +11,7 @@ from worker_tasks import problem, task
 from attnctl.worker.compare import WrongResult, deviation, require_finite
 from attnctl.worker.inputs import negative_scores, random_inputs
 from attnctl.worker.trial import Heads, Trial, flop
-from attnctl_kernels.contract import Inputs, Problem
+from attnctl_kernels.contract import Inputs, Mask, Problem
 
 CPU = torch.device("cpu")
 
@@ -155,3 +155,34 @@ def test_flop_counts_visible_pairs():
     assert flop(dense, "forward") == 4 * 256 * 256 * 32 * 2
     assert flop(dense, "backward") == 10 * 256 * 256 * 32 * 2
     assert flop(task().problem, "forward") == 4 * (256 * 257 / 2) * 32 * 2
+
+
+def test_what_rounding_the_given_output_costs_is_no_fault_of_a_backward_kernel():
+    """Row 1 sees two keys: its dS is a difference of nearly equal numbers, one of which was rounded before.
+
+    A kernel without any other error than that of dS in 16 bits is right, and one that loses a key of such a row is not.
+    """
+    facts = Problem(
+        batch_size=1, seqlen_q=1024, seqlen_k=1024, num_heads_q=32, num_heads_kv=32, head_dim=128, head_dim_v=128,
+        dtype="bfloat16", mask=Mask(pattern="causal"),
+    )  # fmt: skip
+    values = negative_scores(facts, 4, CPU, gradient=True)
+    trial = Trial.of("strongly negative scores", values, facts, Heads.choose(facts, "backward", 1e15))
+    q, k, v, dout, out = (
+        x.float().transpose(1, 2) for x in (values.q, values.k, values.v, values.dout, trial.values.out)
+    )
+    scale, position = 1 / math.sqrt(128), torch.arange(1024)
+    hidden = position[:, None] < position
+    weights = (q @ k.mT * scale).masked_fill(hidden, -math.inf).softmax(-1)
+    dscores = (weights * (dout @ v.mT - (dout * out).sum(-1, keepdim=True))).bfloat16().float()
+
+    def error(dscores):
+        dq = (dscores @ k * scale).transpose(1, 2).bfloat16()
+        return deviation(dq, trial.expected["dq"])
+
+    allowed = trial.tolerance["dq"], trial.row_tolerance["dq"]
+    assert error(dscores).at[1] == 1
+    assert error(dscores).worst_row > 4 * trial.baseline["dq"].worst_row
+    assert not error(dscores).exceeds(*allowed)
+    dscores[:, :, 1, 0] = 0.0
+    assert error(dscores).exceeds(*allowed)
