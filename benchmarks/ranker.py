@@ -254,7 +254,7 @@ def inputs_of(problem: Problem, pass_name: PassName) -> Inputs:
     if pass_name == "forward":
         return Inputs(q, k, v)
     out, lse = reference.forward(q, k, v, problem.mask)
-    return Inputs(q, k, v, out.bfloat16(), lse, dout)
+    return Inputs(q, k, v, out.bfloat16().contiguous(), lse.contiguous(), dout)  # as compiled programs ask for
 
 
 def measure(problem: Problem, several: Sequence[Entry], failed: dict[str, str], cycles: int) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def main() -> None:
     missing = compile_all(work, COMPILING * options.seconds)
     print(f"{len(work)} candidates; {len(missing)} not compiled; {time.monotonic() - begun:.0f} s", flush=True)
     print("| problem | ranker | fa4 | flex |\n|---|---|---|---|", flush=True)
-    results = []
+    results, reasons = [], []
     for problem in chosen:
         if time.monotonic() - begun > options.seconds:
             print(f"out of time: {problem.slug} and what follows was not measured")
@@ -342,10 +342,11 @@ def main() -> None:
             print(f"{problem.slug}: {type(error).__name__}: {error}"[:300], flush=True)
             continue
         print(row(results[-1]), flush=True)
+        reasons += [f"{problem.slug}: {name}: {reason}" for name, reason in failed.items()]
         if options.json:
             options.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "results": results}))
         torch.cuda.empty_cache()
-    print(f"{time.monotonic() - begun:.0f} s")
+    print(*reasons, f"{time.monotonic() - begun:.0f} s", sep="\n")
 
 
 if __name__ == "__main__":
