@@ -73,19 +73,17 @@ class Trial:
         plain = outputs(values, problem, heads, dtype=values.q.dtype)
         baseline = {name: deviation(plain[name], want) for name, want in expected.items()}
         # What backward kernels are given has been rounded, which is the same error for all of them, beside their own.
-        given = {name: deviation(each, expected[name]) for name, each in _from_given(values, problem, heads).items()}
+        given = expected if values.dout is None else outputs(values, problem, heads, given=True)
+        cost = {name: deviation(given[name], want) for name, want in expected.items()}
         floor = torch.finfo(values.q.dtype).eps
         return cls(
             name=name,
             values=values,
             expected=expected,
             baseline=baseline,
-            tolerance={
-                name: max(_RMS_MULTIPLE * each.rms, floor) + (given[name].rms if given else 0.0)
-                for name, each in baseline.items()
-            },
+            tolerance={name: cost[name].rms + max(_RMS_MULTIPLE * each.rms, floor) for name, each in baseline.items()},
             row_tolerance={
-                name: max(_ROW_MULTIPLE * each.worst_row, 2 * floor) + (given[name].worst_row if given else 0.0)
+                name: cost[name].worst_row + max(_ROW_MULTIPLE * each.worst_row, 2 * floor)
                 for name, each in baseline.items()
             },
         )
@@ -107,24 +105,22 @@ class Trial:
         return Inputs(**{name: mine.clone() for name, (mine, _) in _both(self.values, self.values).items()})
 
 
-def outputs(values: Inputs, problem: Problem, heads: Heads, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """The reference of the compared heads: gradients if there is a dO. With ``dtype`` its matrix products are in it."""
+def outputs(
+    values: Inputs, problem: Problem, heads: Heads, dtype: torch.dtype | None = None, *, given: bool = False
+) -> dict[str, Tensor]:
+    """The reference of the compared heads: gradients if there is a dO. With ``dtype`` its matrix products are in it.
+
+    ``given``: with delta from the output that a backward kernel gets.
+    """
     q, k, v = (heads.take(name, getattr(values, name)) for name in ("q", "k", "v"))
     if values.dout is None:
         out, lse = reference.forward(q, k, v, problem.mask, problem.softmax_scale, dtype=dtype)
         return {"out": out, "lse": lse}
-    dout = heads.take("dout", values.dout)
-    dq, dk, dv = reference.backward(q, k, v, dout, problem.mask, problem.softmax_scale, dtype=dtype)
-    return {"dq": dq, "dk": dk, "dv": dv}
-
-
-def _from_given(values: Inputs, problem: Problem, heads: Heads) -> dict[str, Tensor]:
-    """The gradients of the compared heads with delta from the output that a kernel is given; forward nothing."""
-    if values.dout is None:
-        return {}
-    q, k, v, dout, out = (heads.take(name, getattr(values, name)) for name in ("q", "k", "v", "dout", "out"))
-    dq, dk, dv = reference.backward(q, k, v, dout, problem.mask, problem.softmax_scale, out=out)
-    return {"dq": dq, "dk": dk, "dv": dv}
+    dout, out = (heads.take(name, getattr(values, name)) for name in ("dout", "out"))
+    found = reference.backward(
+        q, k, v, dout, problem.mask, problem.softmax_scale, dtype=dtype, out=out if given else None
+    )
+    return dict(zip(("dq", "dk", "dv"), found, strict=True))
 
 
 def flop(problem: Problem, pass_name: PassName) -> float:
