@@ -13,6 +13,7 @@ launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
 from ranker_ahead import backward, compile_ahead, forward  # noqa: E402
 from ranker_gradients import Case, expected, faults  # noqa: E402
+from ranker_graph import captured  # noqa: E402
 from ranker_oracle import EDGES, random_rows  # noqa: E402
 
 from attnctl_kernels.contract import Case as RuleCase  # noqa: E402
@@ -187,19 +188,12 @@ def test_a_graph_gives_the_same():
         out = attention(*leaves, bounds, {}, softmax_scale=case.scale, backward_config={})
         return torch.autograd.grad(out, leaves, dout)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
-    for x in captured:
+    graph, outputs = captured(step)
+    for x in outputs:
         x.fill_(math.nan)
     graph.replay()
     _, wanted = expected(case, q, k, v, dout)
-    lines = faults(case, captured, wanted, 64, 128)
+    lines = faults(case, outputs, wanted, 64, 128)
     assert not lines, "\n".join(lines)
 
 

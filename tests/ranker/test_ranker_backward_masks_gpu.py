@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.ranker.launch")
 
 from ranker_ahead import backward, compile_ahead, forward  # noqa: E402
+from ranker_graph import captured  # noqa: E402
 from ranker_mask_gradients import Call, expected, faults  # noqa: E402
 from ranker_tables import tables  # noqa: E402
 from test_ranker_backward_gpu import configs  # noqa: E402
@@ -145,21 +146,14 @@ def test_a_graph_gives_the_same_and_reads_its_table_when_it_runs():
         out = attention(*leaves, config={}, mask=table, softmax_scale=call.scale, backward_config={})
         return torch.autograd.grad(out, leaves, dout)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, outputs = captured(step)
     for window in (300, 50):
         other = window_call(window=window)
         table.copy_(other.table)
-        for x in captured:
+        for x in outputs:
             x.fill_(math.nan)
         graph.replay()
-        lines = faults(other, captured, expected(other, q, k, v, dout))
+        lines = faults(other, outputs, expected(other, q, k, v, dout))
         assert not lines, "\n".join(lines)
 
 
