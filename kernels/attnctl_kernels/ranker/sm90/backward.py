@@ -112,22 +112,7 @@ class Backward:
     ):  # fmt: skip
         cute.arch.griddepcontrol_launch_dependents()
         backward_rows.prepare(
-            self.traits,
-            mQ,
-            mK,
-            mV,
-            mO,
-            mdO,
-            mLSE,
-            mdLSE,
-            mdK,
-            mdV,
-            mSums,
-            mStats,
-            mBounds,
-            scales,
-            num_chunks,
-            grouped,
+            self.traits, mQ, mK, mV, mO, mdO, mLSE, mdLSE, mdK, mdV, mSums, mStats, mBounds, scales, num_chunks, grouped
         )
 
     @cute.kernel
