@@ -105,7 +105,8 @@ def ranker_configs(problem: Problem) -> Iterator[dict[str, Scalar]]:
 
 
 def fa4_candidates(problem: Problem) -> Iterator[Candidate]:
-    for tile in FA4_TILES[problem.head_dim]:
+    default = get_family("fa4").default_config(problem, "forward", "sm_90", (128, 128))
+    for tile in FA4_TILES.get(problem.head_dim, ((int(default["tile_m"]), int(default["tile_n"])),)):
         config = {"tile_m": tile[0], "tile_n": tile[1], "mma_pv_is_rs": tile[0] * tile[1] < 192 * 128}
         config |= {"intra_wg_overlap": True}
         yield Candidate(config=config, sparse_block=tile)
@@ -306,7 +307,7 @@ def row(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--head-dim", type=int, nargs="*", default=[128, 64], choices=list(FA4_TILES))
+    parser.add_argument("--head-dim", type=int, nargs="*", default=[128, 64], choices=own.HEAD_DIMS)
     parser.add_argument("--pass", dest="pass_name", choices=list(OUTPUTS), default="forward")
     parser.add_argument(
         "--case", nargs="*", default=[""], help="only problems whose name or mask has one of these in it"

@@ -46,6 +46,12 @@ RUNGS = [
     ("head_dim 64, batch rows", Case(MIXED, 1000, 4, 2, 64, BF16), TWO_PARTS),
     ("float16", Case(MIXED, 1000, 4, 2, 128, F16), RING),
     ("as called by default", Case(MIXED, 1000, 16, 4, 128, BF16), default_config(128)),
+    ("head_dim 192, one step, dV alone", Case([[0, 64, 64, 64]], 64, 1, 1, 192, BF16, mute="v"), default_config(192)),
+    ("head_dim 192, one step", Case([[0, 64, 64, 64]], 64, 1, 1, 192, BF16), default_config(192)),
+    ("head_dim 192, batch rows", Case(MIXED, 1000, 4, 2, 192, F16), default_config(192)),
+    ("head_dim 256, one step", Case([[0, 64, 64, 64]], 64, 1, 1, 256, BF16), default_config(256)),
+    ("head_dim 256, a ring", Case([[0, 128, 128, 1024]], 1024, 1, 1, 256, BF16), default_config(256)),
+    ("head_dim 256, batch rows", Case(MIXED, 1000, 4, 2, 256, F16), default_config(256)),
 ]
 
 

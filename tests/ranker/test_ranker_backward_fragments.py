@@ -92,7 +92,7 @@ def test_ds_goes_where_its_elements_belong():
             assert sources == [(first[0], first[1] + column) for column in range(8)]
 
 
-def test_each_square_of_dq_is_one_warp_groups():
+def test_each_piece_of_dq_is_one_warp_groups():
     for head_dim, tile_m, tile_n in [
         (128, 64, 128),
         (64, 128, 128),
@@ -100,10 +100,20 @@ def test_each_square_of_dq_is_one_warp_groups():
         (64, 128, 64),
         (64, 64, 64),
         (96, 64, 128),
+        (192, 64, 64),
+        (256, 64, 64),
     ]:
         t = BackwardTraits(None, head_dim, tile_m, tile_n, 2)
-        squares = [t.square(group, n) for group in range(t.warp_groups) for n in range(t.squares)]
-        assert sorted(squares) == [(row, column) for row in range(tile_m // 64) for column in range(-(-head_dim // 64))]
+        pieces = [t.place(group, n) for group in range(t.warp_groups) for n in range(t.pieces)]
+        columns = -(-head_dim // t.piece[1])
+        assert sorted(pieces) == [(row, column) for row in range(tile_m // 64) for column in range(columns)]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 4])
+def test_no_piece_is_staged_where_the_one_before_was(pieces, monkeypatch):
+    monkeypatch.setattr(BackwardTraits, "pieces", pieces)
+    used = [backward_consumer.staged_in(TRAITS, n, step % 2) for step in range(4) for n in range(pieces)]
+    assert used == [n % 2 for n in range(4 * pieces)]
 
 
 def test_keys_that_are_stored_as_wide_as_dq_begin_with_their_columns():
@@ -140,22 +150,24 @@ def test_lse_and_delta_are_those_of_an_elements_column():
         assert [out[quad, 2 * (i // 4) + i % 2] for i in range(32)] == [place(quad, i)[1] for i in range(32)]
 
 
-def test_dq_comes_back_from_the_order_of_its_sums(monkeypatch):
-    """A square of dQ, staged by all threads of a warp group, and read by those that finish it: as it was."""
-    memory = torch.full((1, 1, ROWS, ROWS), -1.0)
-    back, again = (torch.full((ROWS, ROWS), -1.0) for _ in range(2))
+@pytest.mark.parametrize("columns", [32, 64])
+def test_dq_comes_back_from_the_order_of_its_sums(monkeypatch, columns):
+    """A piece of dQ, staged by all threads of a warp group, and read by those that finish it: as it was."""
+    memory = torch.full((1, 1, ROWS, columns), -1.0)
+    back, again = (torch.full((ROWS, columns), -1.0) for _ in range(2))
 
     @cute.jit
     def run(memory: cute.Tensor, back: cute.Tensor, again: cute.Tensor):
-        pieces, rows = sums.by_warp(memory)[0, 0, None, None, 0, 0], sums.by_row(memory)[0, 0, None, None]
+        pieces = sums.by_warp(memory, columns)[0, 0, None, None, 0, 0]
+        rows = sums.by_row(memory, columns)[0, 0, None, None]
         for thread in range(THREADS):
-            square = cute.make_rmem_tensor(cute.make_layout(32), Float32)
-            for i in cutlass.range_constexpr(32):
+            piece = cute.make_rmem_tensor(cute.make_layout(columns // 2), Float32)
+            for i in cutlass.range_constexpr(columns // 2):
                 row, column = place(thread, i)
-                square[i] = Float32(row * ROWS + column)
-            sums.lay_out(square, pieces[None, thread // 32], Int32(thread % 32))
+                piece[i] = Float32(row * columns + column)
+            sums.lay_out(piece, pieces[None, thread // 32], Int32(thread % 32))
         for row in range(ROWS):
-            for pair in cutlass.range_constexpr(ROWS // 16):
+            for pair in cutlass.range_constexpr(columns // 16):
                 lanes = [Int32(2 * pair), Int32(2 * pair + 1)]
                 mixed = [_part_of(rows, row, lane) for lane in (2 * pair, 2 * pair + 1)]
                 plain = both(monkeypatch, backward_rows.unmix, mixed, lanes)
@@ -166,21 +178,22 @@ def test_dq_comes_back_from_the_order_of_its_sums(monkeypatch):
                         again[row, 16 * pair + 8 * n + i] = remixed[n][i] - rows[row, 8 * (2 * pair + n) + i]
 
     run(*(from_dlpack(x) for x in (memory, back, again)))
-    np.testing.assert_array_equal(back.numpy(), np.arange(ROWS * ROWS, dtype=np.float32).reshape(ROWS, ROWS))
+    np.testing.assert_array_equal(back.numpy(), np.arange(ROWS * columns, dtype=np.float32).reshape(ROWS, columns))
     assert not again.any()
 
 
-def test_sums_have_a_place_for_each_element_of_each_row():
-    """Both views cover all of a head's memory, and agree on where rows and columns of 64 begin."""
+@pytest.mark.parametrize("columns", [32, 64])
+def test_sums_have_a_place_for_each_element_of_each_row(columns):
+    """Both views cover all of a head's memory, and agree on where pieces begin."""
 
     def function():
         memory = cute.make_tensor(cute.make_ptr(Float32, 0, cute.AddressSpace.gmem), cute.make_layout((2, 3, 192, 128)))
-        rows, pieces = sums.by_row(memory), sums.by_warp(memory)
+        rows, pieces = sums.by_row(memory, columns), sums.by_warp(memory, columns)
         offsets = [cute.crd2idx((0, 0, row, column), rows.layout) for row in range(192) for column in range(128)]
         corners = [
-            (cute.crd2idx((1, 2, 64 * r, 64 * c), rows.layout), cute.crd2idx((1, 2, 0, 0, c, r), pieces.layout))
+            (cute.crd2idx((1, 2, 64 * r, columns * c), rows.layout), cute.crd2idx((1, 2, 0, 0, c, r), pieces.layout))
             for r in range(3)
-            for c in range(2)
+            for c in range(128 // columns)
         ]
         return offsets, corners
 

@@ -20,6 +20,7 @@ from attnctl_kernels.contract import Case as RuleCase  # noqa: E402
 from attnctl_kernels.contract import Mask, Problem  # noqa: E402
 from attnctl_kernels.ranker import attention, backward_call  # noqa: E402
 from attnctl_kernels.ranker import backward_config as own  # noqa: E402
+from attnctl_kernels.ranker.config import HEAD_DIMS  # noqa: E402
 from attnctl_kernels.ranker.spec import FAMILY  # noqa: E402
 from attnctl_kernels.rule import check  # noqa: E402
 
@@ -34,12 +35,12 @@ def kernels_on_disk(request):
     """Those of the tests that were chosen: all configs only where each is tried."""
     chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     every = [backward(each["head_dim"], BF16, each["config"]) for each in chosen if "config" in each]
-    for head_dim, dtype in itertools.product(own.HEAD_DIMS, (BF16, F16)):
+    for head_dim, dtype in itertools.product(HEAD_DIMS, (BF16, F16)):
         for capped in (False, True):
             every += [backward(head_dim, dtype, own.default_config(head_dim), capped=capped)]
             every += [forward(head_dim, dtype, capped=capped)]
     if any("ranges" in each for each in chosen):
-        for head_dim, ranges in itertools.product(own.HEAD_DIMS, (False, True)):
+        for head_dim, ranges in itertools.product(HEAD_DIMS, (False, True)):
             every += [backward(head_dim, BF16, own.default_config(head_dim), ranges=ranges, lse_gradient=True)]
             every += [forward(head_dim, BF16, ranges=ranges)]
     compile_ahead(every)
@@ -73,14 +74,14 @@ def assert_right(case, config=None, function=attention):
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_they_are_the_formulas_over_bounds_of_every_kind(dtype, head_dim):
     for seed, (_, seqlen, heads_q, heads_kv, bounds) in enumerate([*EDGES, *random_rows(25)]):
         assert_right(Case(bounds, seqlen, heads_q, heads_kv, head_dim, dtype, seed))
 
 
 @pytest.mark.parametrize("cap", [2.0, 30.0])
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_capped_logits(head_dim, cap):
     """At 2 most scores are in the bend of the tanh, and their slopes far from 1."""
     for dtype, seed in itertools.product((BF16, F16), range(2)):
@@ -88,7 +89,7 @@ def test_capped_logits(head_dim, cap):
 
 
 @pytest.mark.parametrize("ranges", [False, True])
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_the_lse_is_differentiated_as_well(head_dim, ranges):
     """What comes for rows that see nothing, whose LSE is minus infinity, may be infinite, too."""
     torch.manual_seed(head_dim)
@@ -143,14 +144,14 @@ def configs(head_dim):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "config"), [(head_dim, config) for head_dim in own.HEAD_DIMS for config in configs(head_dim)]
+    ("head_dim", "config"), [(head_dim, config) for head_dim in HEAD_DIMS for config in configs(head_dim)]
 )
 def test_every_config_that_the_rules_let_through_is_right(head_dim, config):
     bounds = [[0, 700, 700, 1000], [3, 155, 160, 261], [500, 1000, 0, 400]]
     assert_right(Case(bounds, 1000, 4, 2, head_dim, BF16), config)
 
 
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_gradients_of_keys_are_the_same_in_every_run(head_dim):
     """Those of queries are sums in any order, and may differ in a last bit."""
     case = Case([[0, 700, 700, 1000], [17, 900, 901, 990]], 1000, 8, 2, head_dim, BF16)

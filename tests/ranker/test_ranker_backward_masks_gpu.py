@@ -17,6 +17,7 @@ from test_ranker_backward_gpu import configs  # noqa: E402
 from attnctl_kernels.contract import Mask  # noqa: E402
 from attnctl_kernels.ranker import attention, backward_call, visible_ranges  # noqa: E402
 from attnctl_kernels.ranker import backward_config as own  # noqa: E402
+from attnctl_kernels.ranker.config import HEAD_DIMS  # noqa: E402
 
 MISSING = launch.LAUNCHER.available("sm_90")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
@@ -37,7 +38,7 @@ def kernels_on_disk(request):
     """Those of the tests that were chosen: all configs only where each is tried."""
     chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     every = [backward(each["head_dim"], BF16, each["config"], ranges=True) for each in chosen if "config" in each]
-    for head_dim, dtype, capped in itertools.product(own.HEAD_DIMS, (BF16, F16), (False, True)):
+    for head_dim, dtype, capped in itertools.product(HEAD_DIMS, (BF16, F16), (False, True)):
         every += [backward(head_dim, dtype, own.default_config(head_dim), ranges=True, capped=capped)]
         every += [forward(head_dim, dtype, ranges=True, capped=capped)]
     compile_ahead(every)
@@ -72,7 +73,7 @@ def window_call(head_dim=128, dtype=BF16, length=1000, window=300, **changes):
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_they_are_the_formulas_over_tables_of_every_kind(shape, head_dim, dtype):
     """Of patterns, and of rows that see nothing, keys that nobody sees, and steps of all heights."""
@@ -99,20 +100,20 @@ def test_a_pattern_is_its_table(mask):
 
 
 @pytest.mark.parametrize("cap", [2.0, 30.0])
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_capped_logits(head_dim, cap):
     for dtype, window in itertools.product((BF16, F16), (64, 300)):
         assert_right(window_call(head_dim, dtype, window=window, cap=cap))
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "config"), [(head_dim, config) for head_dim in own.HEAD_DIMS for config in configs(head_dim)]
+    ("head_dim", "config"), [(head_dim, config) for head_dim in HEAD_DIMS for config in configs(head_dim)]
 )
 def test_every_config_that_the_rules_let_through_is_right(head_dim, config):
     assert_right(window_call(head_dim), config)
 
 
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_gradients_of_keys_are_the_same_in_every_run(head_dim):
     """Those of queries are sums in any order, and may differ in a last bit."""
     call = window_call(head_dim)
@@ -128,7 +129,7 @@ def test_gradients_of_keys_are_the_same_in_every_run(head_dim):
 def test_tables_that_differ_between_batch_rows():
     masks = Mask(pattern="causal"), Mask(pattern="sliding_window", window=33)
     table = torch.cat([visible_ranges(mask, 500, 500, torch.device("cpu")) for mask in masks])
-    for head_dim in own.HEAD_DIMS:
+    for head_dim in HEAD_DIMS:
         assert_right(Call(table, 500, 2, 2, 1, head_dim, BF16, name="two tables"))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from attnctl_kernels.contract import Case, Mask, Problem
 from attnctl_kernels.ranker import backward_config as own
+from attnctl_kernels.ranker.config import HEAD_DIMS
 from attnctl_kernels.ranker.spec import FAMILY
 from attnctl_kernels.rule import check
 
@@ -25,14 +26,15 @@ def case(config, head_dim=128, history=6144, *, mask=None, seqlen_q=8192):
     return Case(family="ranker", version="1", arch="sm_90", problem=problem, pass_name="backward", config=config)
 
 
-@pytest.mark.parametrize("head_dim", own.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_what_the_rules_let_through_fits(head_dim):
     problem = case({}, head_dim).problem
     space = FAMILY.space(problem, "backward", "sm_90")
     configs = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     passed = [each for each in configs if not list(check(case(each, head_dim), FAMILY.rules()))]
     assert FAMILY.default_config(problem, "backward", "sm_90", None) in passed
-    assert 3 < len(passed) < len(configs)
+    # Above head_dim 128 shared memory has room for one.
+    assert len(passed) == 1 if head_dim > 128 else 3 < len(passed) < len(configs)
     for config in passed:
         assert FAMILY.config_model("backward").model_validate(config)
         assert all(each.headroom >= 0 for each in FAMILY.resources(case(config, head_dim)))
@@ -40,10 +42,20 @@ def test_what_the_rules_let_through_fits(head_dim):
 
 @pytest.mark.parametrize(
     ("head_dim", "tile_m", "tile_n", "stages", "expected"),
-    [(128, 64, 128, 2, 231424), (128, 64, 64, 3, 182272), (64, 128, 128, 2, 232448), (96, 64, 128, 2, 206848)],
+    [
+        (128, 64, 128, 2, 231424),
+        (128, 64, 64, 3, 182272),
+        (64, 128, 128, 2, 232448),
+        (96, 64, 128, 2, 206848),
+        (192, 64, 64, 2, 198656),
+        (256, 64, 64, 2, 215040),
+    ],
 )
 def test_shared_memory_by_hand(head_dim, tile_m, tile_n, stages, expected):
-    """K, V, stages of Q and dO, two of dS and dQ; 8 bytes per row of a stage; barriers of 8 bytes; whole KiB."""
+    """K, V, stages of Q and dO, with one less of dO at 256; two of dS and dQ; 8 bytes per row of a stage; barriers.
+
+    Rounded up to whole KiB.
+    """
     assert own.smem_bytes(head_dim, {"tile_m": tile_m, "tile_n": tile_n, "stages": stages}) == expected
 
 

@@ -9,6 +9,7 @@ from attnctl_kernels import ranker  # noqa: E402
 from attnctl_kernels.contract import Mask  # noqa: E402
 from attnctl_kernels.ranker import gradient, op  # noqa: E402
 from attnctl_kernels.ranker.checks import aligned, check_numbers, read_config, write_config  # noqa: E402
+from attnctl_kernels.ranker.config import HEAD_DIMS  # noqa: E402
 
 
 def make(*, seqlen=100, num_heads=4, head_dim=128, dtype=torch.bfloat16, device="cuda"):
@@ -129,10 +130,10 @@ def test_backward_config_that_leaves_a_warp_group_without_work():
         call(backward_config={"tile_m": 64}, **inputs)
 
 
-def test_backward_config_where_there_is_no_backward_pass():
+def test_backward_config_with_more_keys_than_two_warp_groups_share():
     inputs = {name: make(head_dim=192) for name in "qkv"}
-    with pytest.raises(ValueError, match=r"backward pass for head_dim 64, 96 and 128, not for 192"):
-        call(backward_config={"stages": 2}, **inputs)
+    with pytest.raises(ValueError, match=r"tile_n is 128; it must be one of 64$"):
+        call(backward_config={"tile_n": 128}, **inputs)
 
 
 ONE = {  # of what one element are the strides odd
@@ -179,12 +180,11 @@ def test_strides_that_mean_something_are_left_alone():
     assert aligned(x) is x
 
 
-def test_gradients_without_a_kernel_are_refused():
-    inputs = {name: make(head_dim=192).requires_grad_() for name in "qkv"}
-    with pytest.raises(RuntimeError, match="no backward pass for head_dim 192: call attention under"):
-        call(**inputs)
-    with torch.no_grad():
-        call(**inputs)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_every_head_dim_has_gradients(head_dim):
+    inputs = [make(head_dim=head_dim).requires_grad_() for _ in "qkv"]
+    out = call(backward_config={}, **dict(zip("qkv", inputs, strict=True)))
+    assert [each.shape for each in torch.autograd.grad(out.sum(), inputs)] == [each.shape for each in inputs]
 
 
 def test_gradients_of_masks_have_the_shapes_of_the_inputs():

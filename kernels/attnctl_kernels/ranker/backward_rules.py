@@ -32,14 +32,14 @@ def backward_tile_m_is_not_whole_parts(case: Case) -> Iterator[Violation]:
 def backward_tile_n_is_not_whole_warp_groups(case: Case) -> Iterator[Violation]:
     """The keys of a backward block are not those of one or two warp groups.
 
-    What: `config.backward.tile_n` is 64 or 128.
+    What: `config.backward.tile_n` is 64 or 128; above head_dim 128 it is 64.
 
     Why: A warp group holds dK and dV of its 64 keys in registers: 64 or 128 per thread, beside the 80 of S, dP and P.
-    With three groups a thread has 160.
+    With three groups a thread has 160. Above head_dim 128 two groups share 64 keys, each with half of the columns.
 
     Fix: The nearest of them: 96 -> 64 or 128.
     """
-    yield from not_one_of(case, "tile_n", own.TILES_N)
+    yield from not_one_of(case, "tile_n", own.tiles_n(case.problem.head_dim))
 
 
 @rule("RANKER-B003", passes=BACKWARD, why="a step begins the next one, and more than six buffers never fit")
@@ -62,9 +62,10 @@ def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
 
     What: `2 * (tile_n * width + (tile_n + 2 * stages * tile_m) * head_dim + 2 * tile_m * tile_n) + 512 * tile_n +
     8 * stages * tile_m + 8 * (2 + 2 * stages)`, rounded up to 1024, is at most 232448. `width` is `head_dim`, rounded
-    up to 64: keys are stored as wide as whole squares of dQ.
+    up to 64: keys are stored as wide as whole squares of dQ. At head_dim 256 dO has a stage less than Q, and
+    `2 * (stages - 1)` barriers of its own.
 
-    Why: K and V of a block, the ring of Q and dO with LSE and delta, two buffers of dS, and of a square of dQ per
+    Why: K and V of a block, the ring of Q and dO with LSE and delta, two buffers of dS, and of a piece of dQ per
     warp group, lie in shared memory together. The launch fails where they do not fit.
 
     Fix: The largest number of stages that fits, or a smaller tile. At head_dim 128, 64 x 128 with three stages needs
@@ -79,23 +80,25 @@ def backward_shared_memory_exceeded(case: Case) -> Iterator[Violation]:
         yield Violation("config.stages", message, fixes, "" if fixes else "lower stages and tile_m together")
 
 
-@rule("RANKER-B005", passes=BACKWARD, why="the warp groups divide the 64 x 64 squares of a step's dQ")
+@rule("RANKER-B005", passes=BACKWARD, why="the warp groups divide a step's dQ in whole pieces")
 def dq_does_not_divide_among_warp_groups(case: Case) -> Iterator[Violation]:
     """A step has less dQ than warp groups to compute it.
 
     What: `tile_m / 64 * width / 64` is a multiple of `tile_n / 64`, where `width` is `head_dim`, rounded up to 64.
 
-    Why: A warp group computes whole squares of 64 rows and 64 columns of dQ: half a square would be half of a swizzled
-    line, and of a wgmma's rows. At head_dim 64 a step of 64 rows is one square.
+    Why: Up to head_dim 128 a warp group computes whole squares of 64 rows and 64 columns of dQ: half a square would be
+    half of a swizzled line, and of a wgmma's rows. At head_dim 64 a step of 64 rows is one square. Above 128 there is
+    enough for two groups in every step.
 
     Fix: `tile_m: 128`, or `tile_n: 64`.
     """
     if not covers(case):
         return
-    squares, groups = own.squares(case.problem.head_dim, case.config), own.warp_groups(case.config)
-    if squares % groups:
+    head_dim, config = case.problem.head_dim, case.config
+    pieces, groups = own.pieces(head_dim, config), own.warp_groups(head_dim, config)
+    if pieces % groups:
         fixes = Fix("config.tile_m", ROWS * groups), Fix("config.tile_n", ROWS)
-        message = f"dQ of a step is {squares} square, and there are {groups} warp groups"
+        message = f"dQ of a step is {pieces} square, and there are {groups} warp groups"
         yield Violation("config.tile_m", message, fixes)
 
 
@@ -108,7 +111,8 @@ def dq_does_not_divide_among_warp_groups(case: Case) -> Iterator[Violation]:
 def backward_registers_exceeded(case: Case) -> Iterator[Violation]:
     """Gradients, scores and weights take more registers than a consumer thread has.
 
-    What: `head_dim + 80`, 16 more where `tile_m` is 128, and 32 more at head_dim 64, is at most 208.
+    What: `head_dim + 80`, 16 more where `tile_m` is 128, and 32 more at head_dim 64, is at most 208. Above head_dim 128
+    half of it counts.
 
     Why: A thread holds 1/128 of dK and dV of 64 keys in float32, of S and dP of 64 x 64 in float32, and of P in 16
     bits; with two parts per step also of dS of the first, which is still being multiplied, and at head_dim 64 also of
@@ -118,7 +122,8 @@ def backward_registers_exceeded(case: Case) -> Iterator[Violation]:
     """
     if not covers(case):
         return
-    held, limit = own.fragment_registers(case.problem.head_dim, case.config), own.register_limit(case.config)
+    head_dim, config = case.problem.head_dim, case.config
+    held, limit = own.fragment_registers(head_dim, config), own.register_limit(head_dim, config)
     if held > limit:
         message = f"dK, dV, S, dP and P take {held} registers per thread, {limit} are free"
         yield Violation("config.tile_m", message, (Fix("config.tile_m", ROWS),))
@@ -146,7 +151,7 @@ def _fitting(case: Case) -> Iterator[Fix]:
     alternatives: tuple[tuple[str, Sequence[Any]], ...] = (
         ("stages", own.STAGES),
         ("tile_m", own.TILES_M),
-        ("tile_n", own.TILES_N),
+        ("tile_n", own.tiles_n(case.problem.head_dim)),
     )
     for name, values in alternatives:
         configs = [{**case.config, name: each} for each in values]
@@ -156,5 +161,6 @@ def _fitting(case: Case) -> Iterator[Fix]:
 
 def _fits(head_dim: int, config: dict[str, Any]) -> bool:
     return (
-        own.smem_bytes(head_dim, config) <= SMEM_LIMIT and own.squares(head_dim, config) % own.warp_groups(config) == 0
+        own.smem_bytes(head_dim, config) <= SMEM_LIMIT
+        and own.pieces(head_dim, config) % own.warp_groups(head_dim, config) == 0
     )

@@ -8,13 +8,12 @@ from typing import Any
 from attnctl_kernels.arch import ARCHES
 from attnctl_kernels.contract import Case, Problem, Resource
 from attnctl_kernels.ranker import backward_config as own
-from attnctl_kernels.ranker.config import DTYPES, SMEM_LIMIT
+from attnctl_kernels.ranker.config import DTYPES, HEAD_DIMS, SMEM_LIMIT
 
 TENSOR_OPS = 4096  # per SM and cycle
 SMEM_BYTES = 128  # likewise
 STEP_CYCLES = 150
 BLOCK_CYCLES = 3000  # keys arrive, and their gradients leave, with nothing else in flight
-PRODUCTS = 5  # S, dP, dV, dK, dQ
 
 
 def space() -> Mapping[str, Sequence[Any]]:
@@ -27,10 +26,10 @@ def covers(case: Case) -> bool:
     return (
         problem.head_dim == problem.head_dim_v
         and (problem.mask.pattern != "history_candidate" or problem.seqlen_q == problem.seqlen_k)
-        and problem.head_dim in own.HEAD_DIMS
+        and problem.head_dim in HEAD_DIMS
         and problem.dtype in DTYPES
         and config.get("tile_m") in own.TILES_M
-        and config.get("tile_n") in own.TILES_N
+        and config.get("tile_n") in own.tiles_n(problem.head_dim)
         and config.get("stages") in own.STAGES
     )
 
@@ -44,7 +43,7 @@ def resources(case: Case) -> tuple[Resource, ...]:
         Resource(
             "fragments per consumer thread",
             own.fragment_registers(head_dim, config),
-            own.register_limit(config),
+            own.register_limit(head_dim, config),
             "registers",
         ),
     )
@@ -62,15 +61,16 @@ def predicted_cost(case: Case) -> float:
     """Cycles of an SM: what its products take of the tensor cores or of shared memory, and what lies between them."""
     if not covers(case):
         return 0.0
-    problem, config = case.problem, case.config
+    problem, config, head_dim = case.problem, case.config, case.problem.head_dim
     tile_m, tile_n = int(config["tile_m"]), int(config["tile_n"])
-    products = PRODUCTS * 2 * tile_m * tile_n * problem.head_dim / TENSOR_OPS
+    scores = 2 * own.column_parts(head_dim)  # S and dP, in each warp group that has the keys
+    products = (scores + 3) * 2 * tile_m * tile_n * head_dim / TENSOR_OPS
     # Of 64 x 64 x 16: two operands from shared memory for S, dP and dQ, and one for dV and dK; dQ on its way out.
-    dq = own.FLOAT_BYTES * tile_m * problem.head_dim
-    reads = tile_m * tile_n * problem.head_dim // 16 * (3 * 2 + 2) // 2 + dq
-    writes = 2 * tile_m * (tile_n + 2 * problem.head_dim) + dq
-    exposed = 1.6 if own.warp_groups(config) == 1 else 1.0
-    waits = 1.6 if own.fragment_registers(problem.head_dim, config) > own.register_limit(config) else 1.0
+    dq = own.FLOAT_BYTES * tile_m * head_dim
+    reads = tile_m * tile_n * head_dim // 16 * ((scores + 1) * 2 + 2) // 2 + dq
+    writes = 2 * tile_m * (tile_n + 2 * head_dim) + dq
+    exposed = 1.6 if own.warp_groups(head_dim, config) == 1 else 1.0
+    waits = 1.6 if own.fragment_registers(head_dim, config) > own.register_limit(head_dim, config) else 1.0
     step = max(products, (reads + writes) / SMEM_BYTES) * exposed * waits + STEP_CYCLES
     steps = -(-rows_per_block(problem, tile_n) // tile_m) * problem.num_heads_q // problem.num_heads_kv
     rounds = -(-(grid(case) or 0) // ARCHES["sm_90"].num_sms)

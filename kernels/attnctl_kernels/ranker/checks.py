@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from attnctl_kernels.contract import Config, Scalar, join_words
-from attnctl_kernels.ranker import backward_config as backward
 from attnctl_kernels.ranker import config as own
 
 
@@ -66,11 +65,6 @@ def check_gradient(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Raises RuntimeError where a gradient is asked for that there is no kernel for."""
     if not torch.compiler.is_compiling() and any(map(_has_tangent, (q, k, v))):
         raise RuntimeError("ranker has no forward-mode derivative: PyTorch would take it for 0; use backward()")
-    if asks_gradient(q, k, v) and q.shape[-1] not in backward.HEAD_DIMS:
-        raise RuntimeError(
-            f"ranker has no backward pass for head_dim {q.shape[-1]}: call attention under torch.no_grad(), or detach "
-            "its inputs"
-        )
 
 
 def _has_tangent(x: Tensor) -> bool:

@@ -14,7 +14,7 @@ from attnctl_kernels.ranker import backward_call
 from attnctl_kernels.ranker import backward_config as own
 from attnctl_kernels.ranker.cache import kernel_folder
 from attnctl_kernels.ranker.checks import aligned, read_config, write_config
-from attnctl_kernels.ranker.config import SMEM_LIMIT
+from attnctl_kernels.ranker.config import HEAD_DIMS, SMEM_LIMIT
 from attnctl_kernels.ranker.tuned import HISTORY, name_of, tuned
 
 if TYPE_CHECKING:
@@ -76,20 +76,19 @@ def complete(head_dim: int, text: str) -> str:
     Raises:
         ValueError: there is no kernel for it.
     """
-    if head_dim not in own.HEAD_DIMS:
-        known = join_words(own.HEAD_DIMS, "and")
-        raise ValueError(f"backward_config: there is a backward pass for head_dim {known}, not for {head_dim}")
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"head_dim is {head_dim}; the kernel takes {join_words(HEAD_DIMS, 'and')}")
     names, given = tuple(own.BackwardConfig.model_fields), read_config(text)
     if unknown := sorted(given.keys() - set(names)):
         raise ValueError(f"backward_config: unknown {', '.join(unknown)}; known are {', '.join(names)}")
     default = own.default_config(head_dim)
     config = {**default, **given}
-    for name, allowed in (("tile_m", own.TILES_M), ("tile_n", own.TILES_N), ("stages", own.STAGES)):
+    for name, allowed in (("tile_m", own.TILES_M), ("tile_n", own.tiles_n(head_dim)), ("stages", own.STAGES)):
         if config[name] not in allowed:
             raise ValueError(
                 f"backward_config: {name} is {config[name]}; it must be one of {', '.join(map(str, allowed))}"
             )
-    if own.squares(head_dim, config) % own.warp_groups(config):
+    if own.pieces(head_dim, config) % own.warp_groups(head_dim, config):
         raise ValueError(
             f"backward_config: tile_m {config['tile_m']} is too small for tile_n {config['tile_n']} at head_dim "
             f"{head_dim}; the default is {default}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case, join_words
-from attnctl_kernels.ranker import backward_config
 from attnctl_kernels.ranker import config as own
 from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are found as a module's attributes
     backward_lengths_differ,
@@ -19,8 +18,6 @@ from attnctl_kernels.ranker.backward_rules import (  # noqa: F401 - rules are fo
 from attnctl_kernels.ranker.spec import by_ranges, covers
 from attnctl_kernels.ranker.values import not_one_of
 from attnctl_kernels.rule import Fix, Severity, Violation, rule
-
-HEAD_DIMS = {"forward": own.HEAD_DIMS, "backward": backward_config.HEAD_DIMS}
 
 
 @rule("RANKER-001", why="a tile walks one range of keys")
@@ -45,7 +42,7 @@ def mask_is_no_range_per_row(case: Case) -> Iterator[Violation]:
 def head_dim_without_a_kernel(case: Case) -> Iterator[Violation]:
     """A head dimension that the kernel is not written for.
 
-    What: `head_dim` is 64, 96, 128, 192 or 256; in the backward pass 64, 96 or 128. `head_dim_v` is the same.
+    What: `head_dim` is 64, 96, 128, 192 or 256. `head_dim_v` is the same.
 
     Why: A row of a tile is a whole number of swizzled lines, of 128 bytes, or of 64 at 96. The output starts as a row
     of V on the diagonal, whose score is a product of rows of Q and K: all four have the same layout.
@@ -53,7 +50,7 @@ def head_dim_without_a_kernel(case: Case) -> Iterator[Violation]:
     Fix: The next of them; pad with zeros, which changes neither scores nor the first columns of the output, and give
     `softmax_scale` the value of the real head dimension. Beyond them, another family.
     """
-    problem, known = case.problem, HEAD_DIMS[case.pass_name]
+    problem, known = case.problem, own.HEAD_DIMS
     if problem.head_dim not in known:
         larger = [dim for dim in known if dim > problem.head_dim] or known[-1:]
         fixes = (Fix("problem.head_dim", larger[0]),) if problem.head_dim == problem.head_dim_v else ()

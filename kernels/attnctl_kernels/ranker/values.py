@@ -15,6 +15,5 @@ def not_one_of(case: Case, name: str, allowed: Sequence[int]) -> Iterator[Violat
         below = [each for each in allowed if each < value][-1:]
         above = [each for each in allowed if each > value][:1]
         fixes = tuple(Fix(f"config.{name}", each) for each in (*below, *above))
-        first, second, *_ = allowed
-        known = join_words(allowed) if len(allowed) < 4 else f"{first}, {second}, ... {allowed[-1]}"
+        known = join_words(allowed) if len(allowed) < 4 else f"{allowed[0]}, {allowed[1]}, ... {allowed[-1]}"
         yield Violation(f"config.{name}", f"{name} {value} is not {known}", fixes)

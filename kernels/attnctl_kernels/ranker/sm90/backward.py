@@ -9,7 +9,7 @@ from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.utils import SmemAllocator, hopper_helpers
 
-from attnctl_kernels.ranker.backward_config import DQ_BUFFERS, SCORE_BUFFERS
+from attnctl_kernels.ranker.backward_config import DQ_BUFFERS, SCORE_BUFFERS, barriers
 from attnctl_kernels.ranker.config import REGISTERS, ROWS
 from attnctl_kernels.ranker.sm90 import backward_rows, spans, sums, tma, walk
 from attnctl_kernels.ranker.sm90.backward_consumer import consume
@@ -71,7 +71,7 @@ class Backward:
         else:
             self.prepare(*rows, True).launch(**launch)
 
-        part_layout, scores_layout = tma.swizzled(t.dtype, t.part), tma.swizzled(t.dtype, (ROWS, ROWS))
+        part_layout, scores_layout = tma.swizzled(t.dtype, t.lines, t.head_dim), tma.swizzled(t.dtype, (ROWS, ROWS))
         loads, stores = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
 
         def atom(copy: Any, x: cute.Tensor) -> Any:
@@ -79,13 +79,19 @@ class Backward:
 
         (tma_q, gQ), (tma_do, gdO), (tma_k, gK), (tma_v, gV) = (atom(loads, x) for x in (mQ, mdO, mK, mV))
         (tma_dk, gdK), (tma_dv, gdV) = (atom(stores, x) for x in (mdK, mdV))
+        tile_stats = 2 * t.tile_m
+        # Not by a plain bulk copy, though it would do: racecheck takes its writes for those of the thread that asks.
+        tma_stats, gStats = cpasync.make_tiled_tma_atom(
+            loads, cute.make_tensor(mStats.iterator, cute.select(mStats.layout, mode=[3, 2, 1, 0])),
+            cute.make_layout(tile_stats), (tile_stats,),
+        )  # fmt: skip
         k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if t.keys_in_registers else None
         mma_s = _mma(t, k_major, k_major, (ROWS, ROWS), source)
-        mma_dkv = _mma(t, k_major, mn_major, t.part, warpgroup.OperandSource.RMEM)
-        mma_dq = _mma(t, mn_major, mn_major, (ROWS, ROWS))
+        mma_dkv = _mma(t, k_major, mn_major, t.gradient, warpgroup.OperandSource.RMEM)
+        mma_dq = _mma(t, mn_major, mn_major, t.piece)
         self.main(
-            tma_q, gQ, tma_do, gdO, tma_k, gK, tma_v, gV, tma_dk, gdK, tma_dv, gdV, mSums, mStats, mBounds,
+            tma_q, gQ, tma_do, gdO, tma_k, gK, tma_v, gV, tma_stats, gStats, tma_dk, gdK, tma_dv, gdV, mSums, mBounds,
             mSpans, scales, seqlen, seqlen_k, num_heads_q // num_heads_kv, num_heads_kv, batch_size,
             mma_s, mma_dkv, mma_dq, part_layout, scores_layout,
         ).launch(
@@ -135,8 +141,9 @@ class Backward:
     def main(
         self, tma_q: cute.CopyAtom, gQ: cute.Tensor, tma_do: cute.CopyAtom, gdO: cute.Tensor,
         tma_k: cute.CopyAtom, gK: cute.Tensor, tma_v: cute.CopyAtom, gV: cute.Tensor,
+        tma_stats: cute.CopyAtom, gStats: cute.Tensor,
         tma_dk: cute.CopyAtom, gdK: cute.Tensor, tma_dv: cute.CopyAtom, gdV: cute.Tensor,
-        mSums: cute.Tensor, mStats: cute.Tensor, mBounds: cute.Tensor, mSpans: cute.Tensor | None,
+        mSums: cute.Tensor, mBounds: cute.Tensor, mSpans: cute.Tensor | None,
         scales: Any, seqlen: Int32, seqlen_k: Int32, group_size: Int32, num_heads_kv: Int32, batch_size: Int32,
         mma_s: cute.TiledMma, mma_dkv: cute.TiledMma, mma_dq: cute.TiledMma,
         part_layout: cute.ComposedLayout, scores_layout: cute.ComposedLayout,
@@ -158,53 +165,58 @@ class Backward:
                 limit, rows = clipped[1], walk.ranges(clipped)
             block = first_key, head, batch
             if warp_index == 0:
-                for each in (tma_q, tma_do, tma_k, tma_v, tma_dk, tma_dv):
+                for each in (tma_q, tma_do, tma_k, tma_v, tma_stats, tma_dk, tma_dv):
                     cpasync.prefetch_descriptor(each)
 
             storage = SmemAllocator().allocate(self._storage())
-            barriers = storage.barriers.data_ptr()
-            kv_ring, ring = Ring(barriers, 1), Ring(barriers + 2, t.stages)
+            first = storage.barriers.data_ptr()
+            kv_ring, ring = Ring(first, 1), Ring(first + 2, t.stages)
+            do_ring = None if t.do_stages == t.stages else Ring(first + 2 + 2 * t.stages, t.do_stages)
             if warp_index == 0:
                 with cute.arch.elect_one():
-                    for each in (kv_ring, ring):
+                    for each in (kv_ring, ring) if do_ring is None else (kv_ring, ring, do_ring):
                         each.init(4 * t.warp_groups)
                 cute.arch.mbarrier_init_fence()
             cute.arch.sync_threads()
 
             part_elements, square = ROWS * t.head_dim, ROWS * ROWS
-            # Of the keys, dQ takes whole squares: at head_dim 96 they are stored as wide, with 32 columns of anything.
-            keys = tma.stacked(part_layout, (t.warp_groups, ROWS * t.width))
-            wide = tma.stacked(tma.swizzled(t.dtype, t.part, t.width), (t.warp_groups, ROWS * t.width))
-            values = tma.stacked(part_layout, (t.warp_groups, part_elements))
-            steps = tma.stacked(part_layout, (t.row_parts, part_elements), (t.stages, t.row_parts * part_elements))
+            # Of the keys, dQ takes whole pieces: at head_dim 96 they are stored as wide, with 32 columns of anything.
+            keys = tma.stacked(part_layout, (t.key_parts, ROWS * t.width))
+            wide = tma.stacked(tma.swizzled(t.dtype, t.lines, t.width), (t.key_parts, ROWS * t.width))
+            values = tma.stacked(part_layout, (t.key_parts, part_elements))
+            queries, gradients = (
+                tma.stacked(part_layout, (t.row_parts, part_elements), (stages, t.row_parts * part_elements))
+                for stages in (t.stages, t.do_stages)
+            )
             scores = tma.stacked(
                 scores_layout,
-                (t.warp_groups, square),
-                (t.row_parts, t.warp_groups * square),
+                (t.key_parts, square),
+                (t.row_parts, t.key_parts * square),
                 (SCORE_BUFFERS, t.tile_n * t.tile_m),
             )
             sK, sKw, sV, sQ, sdO, sdS = (
                 x.get_tensor(layout.outer, swizzle=layout.inner)
                 for x, layout in (
-                    (storage.k, keys), (storage.k, wide), (storage.v, values), (storage.q, steps), (storage.do, steps),
-                    (storage.ds, scores),
+                    (storage.k, keys), (storage.k, wide), (storage.v, values), (storage.q, queries),
+                    (storage.do, gradients), (storage.ds, scores),
                 )
             )  # fmt: skip
-            sdQ = storage.dq.get_tensor(cute.make_layout((sums.PIECE, sums.WARPS, t.warp_groups, DQ_BUFFERS)))
+            of_warp = sums.floats(t.piece[1])
+            sdQ = storage.dq.get_tensor(cute.make_layout((of_warp, sums.WARPS, t.warp_groups, DQ_BUFFERS)))
             sStats = storage.stats.get_tensor(cute.make_layout((2 * t.tile_m, t.stages)))
 
             registers, producer_registers = REGISTERS[t.warp_groups]
             if warp_index < 4:
                 cute.arch.setmaxregister_decrease(producer_registers)
                 if warp_index == 0:
-                    atoms, tensors = (tma_q, tma_do, tma_k, tma_v), (gQ, gdO, gK, gV)
+                    atoms, tensors = (tma_q, tma_do, tma_stats, tma_k, tma_v), (gQ, gdO, gStats, gK, gV)
                     buffers = sQ, sdO, sStats, sK, sV
-                    load(t, atoms, tensors, buffers, (kv_ring, ring), mStats, block, rows, limit, group_size, mSpans)
+                    load(t, atoms, tensors, buffers, (kv_ring, ring, do_ring), block, rows, limit, group_size, mSpans)
             else:
                 cute.arch.setmaxregister_increase(registers)
                 buffers, stores = (sQ, sdO, sStats, (sK, sKw), sV, sdS, sdQ), ((tma_dk, gdK), (tma_dv, gdV))
                 consume(
-                    t, mSums, buffers, (kv_ring, ring), stores, block, rows, limit, group_size, scales,
+                    t, mSums, buffers, (kv_ring, ring, do_ring), stores, block, rows, limit, group_size, scales,
                     (mma_s, mma_dkv, mma_dq), mSpans, seqlen,
                 )  # fmt: skip
         else:
@@ -222,11 +234,11 @@ class Backward:
             k: buffer(t.tile_n * t.width)
             v: buffer(t.tile_n * t.head_dim)
             q: buffer(t.stages * t.tile_m * t.head_dim)
-            do: buffer(t.stages * t.tile_m * t.head_dim)
+            do: buffer(t.do_stages * t.tile_m * t.head_dim)
             ds: buffer(SCORE_BUFFERS * t.tile_m * t.tile_n)
             dq: cute.struct.MemRange[Float32, DQ_BUFFERS * t.tile_n * ROWS]
             stats: cute.struct.MemRange[Float32, t.stages * 2 * t.tile_m]
-            barriers: cute.struct.MemRange[Int64, 2 + 2 * t.stages]
+            barriers: cute.struct.MemRange[Int64, barriers(t.stages, t.do_stages)]
 
         return Storage
 

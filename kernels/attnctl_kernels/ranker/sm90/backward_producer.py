@@ -3,8 +3,7 @@
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, cute
-from cutlass.cute.nvgpu import cpasync
+from cutlass import Int32, cute
 
 from attnctl_kernels.ranker.backward_config import FLOAT_BYTES
 from attnctl_kernels.ranker.config import ROWS
@@ -15,30 +14,32 @@ from attnctl_kernels.ranker.sm90.ring import Cursor
 
 @cute.jit
 def load(
-    t: BackwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, mStats: cute.Tensor, block: Any, rows: Any,
-    h_hi: Int32, group_size: Int32, mSpans: cute.Tensor | None,
+    t: BackwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, block: Any, rows: Any, h_hi: Int32,
+    group_size: Int32, mSpans: cute.Tensor | None,
 ):  # fmt: skip
     """The block's keys and values; then, of each query head that shares them, rows in the order of the walk."""
-    tma_q, tma_do, tma_k, tma_v = atoms
-    gQ, gdO, gK, gV = tensors
+    tma_q, tma_do, tma_stats, tma_k, tma_v = atoms
+    gQ, gdO, gStats, gK, gV = tensors
     sQ, sdO, sStats, sK, sV = buffers
-    kv_ring, ring = rings
+    kv_ring, ring, do_ring = rings
     first_key, kv_head, batch = block
 
     barrier = kv_ring.acquire(Cursor.start(1), 2 * t.num_bytes(t.tile_n))
-    for part in cutlass.range_constexpr(t.warp_groups):
+    for part in cutlass.range_constexpr(t.key_parts):
         at = box_at(first_key + part * ROWS, h_hi, kv_head, batch)
         tma.load(tma_k, gK, at, sK[None, None, part], t.part, barrier)
         tma.load(tma_v, gV, at, sV[None, None, part], t.part, barrier)
 
     cute.arch.griddepcontrol_wait()  # for LSE and delta, and for spans
-    scratch = mStats
+    first_tile = Int32(0)
     if cutlass.const_expr(t.ranges):
         rows = spans.rows_of_block(t, mSpans, batch, first_key, h_hi, gQ.shape[2] - 1)
-        scratch = cute.domain_offset((0, 0, rows[0] // t.tile_m, 0), mStats)
+        first_tile = rows[0] // t.tile_m
     _, num_tiles = walk.count_tiles(t, rows)
-    stage = Cursor.start(t.stages)
-    num_bytes = 2 * t.num_bytes(t.tile_m) + 2 * t.tile_m * FLOAT_BYTES
+    stage, do_stage = Cursor.start(t.stages), Cursor.start(t.do_stages)
+    num_bytes = t.num_bytes(t.tile_m) + 2 * t.tile_m * FLOAT_BYTES
+    if cutlass.const_expr(do_ring is None):
+        num_bytes += t.num_bytes(t.tile_m)
     for member in cutlass.range(group_size, unroll=1):
         head = kv_head * group_size + member
         for tile in cutlass.range(num_tiles, unroll=1):
@@ -47,10 +48,15 @@ def load(
             for part in cutlass.range_constexpr(t.row_parts):
                 at = box_at(begin + part * ROWS, end, head, batch)
                 tma.load(tma_q, gQ, at, sQ[None, None, part, stage.index], t.part, barrier)
-                tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
-            with cute.arch.elect_one():
-                bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
-                cute.copy(bulk, scratch[batch, head, tile, None], sStats[None, stage.index], mbar_ptr=barrier)
+                if cutlass.const_expr(do_ring is None):
+                    tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
+            tma.load_line(tma_stats, gStats[None, first_tile + tile, head, batch], sStats[None, stage.index], barrier)
+            if cutlass.const_expr(do_ring is not None):
+                barrier = do_ring.acquire(do_stage, t.num_bytes(t.tile_m))
+                for part in cutlass.range_constexpr(t.row_parts):
+                    at = box_at(begin + part * ROWS, end, head, batch)
+                    tma.load(tma_do, gdO, at, sdO[None, None, part, do_stage.index], t.part, barrier)
+                do_stage.advance()
             stage.advance()
     ring.acquire(stage, 0)  # a step that is none: consumers begin one ahead
 

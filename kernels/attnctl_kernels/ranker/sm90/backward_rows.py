@@ -2,7 +2,8 @@
 
 Before: delta, LSE in powers of 2, and everything that a candidate's own key contributes, which needs no product.
 That is the first value of the sums of dQ, and all of dK and dV of a candidate, whose key nobody else sees. After: sums
-of dQ to dQ. A row is read by ``width / 8`` threads, each with eight neighbouring columns of sums of dQ.
+of dQ to dQ. A row is read by ``width / 8`` threads, each with eight neighbouring columns of sums of dQ; where that is
+no power of 2, others stand idle beside them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ COLUMNS = 8  # of a thread: 16 bytes
 
 
 def rows_per_block(t: BackwardTraits) -> int:
-    return THREADS * COLUMNS // t.width
+    return THREADS // lanes_per_row(t)
+
+
+def lanes_per_row(t: BackwardTraits) -> int:
+    return 1 << (t.width // COLUMNS - 1).bit_length()
 
 
 @cute.jit
@@ -50,7 +55,7 @@ def prepare(
         _read(mV[batch, row, head, None], lane, v)
     place = batch, row, slot, lane
     kind = candidate, walk.is_spare(t, rows, row)
-    tensors = mQ, mO, mdO, mLSE, mdLSE, sums.by_row(mSums), mStats
+    tensors = mQ, mO, mdO, mLSE, mdLSE, sums.by_row(mSums, t.piece[1]), mStats
     if cutlass.const_expr(grouped):
         group = mQ.shape[2] // num_heads
         for member in cutlass.range(group, unroll=1):
@@ -101,7 +106,7 @@ def _prepare_query(
         dq[i] = ds * k[i].to(Float32)
     mixed = mix(dq, lane)
     if slot >= 0:
-        cute.autovec_copy(mixed, _part(mSums[batch, head, slot, None], lane))
+        _write_sums(mixed, mSums[batch, head, slot, None], lane)
         if lane == 0:
             _write_stats(t, mStats, (batch, head, slot), lse, delta)
     if lane == 0 and spare:
@@ -143,7 +148,7 @@ def prepare_ranges(
         if row < cute.round_up(seqlen, t.tile_m):
             first = cute.make_rmem_tensor(COLUMNS, Float32)
             first.fill(0.0)
-            cute.autovec_copy(first, _part(sums.by_row(mSums)[batch, head, row, None], lane))
+            _write_sums(first, sums.by_row(mSums, t.piece[1])[batch, head, row, None], lane)
             if lane == 0:
                 _write_stats(t, mStats, (batch, head, row), lse, delta)
 
@@ -162,8 +167,8 @@ def finish(
         slot = walk.slot_of(t, rows, row)
     mixed = cute.make_rmem_tensor(COLUMNS, Float32)
     mixed.fill(0.0)
-    if slot >= 0:
-        cute.autovec_copy(_part(sums.by_row(mSums)[batch, head, slot, None], lane), mixed)
+    if slot >= 0 and lane * COLUMNS < t.width:
+        cute.autovec_copy(_part(sums.by_row(mSums, t.piece[1])[batch, head, slot, None], lane), mixed)
     dq = unmix(mixed, lane)
     for i in cutlass.range_constexpr(COLUMNS):
         dq[i] = dq[i] * scale
@@ -211,7 +216,7 @@ def _swap(values: list[Float32]) -> list[Float32]:
 def _place(t: BackwardTraits, block: Int32, num_chunks: Int32, num_heads: Int32):
     """Row, head and batch row of a thread, and its place among those that read the row."""
     thread, _, _ = cute.arch.thread_idx()
-    lanes = t.width // COLUMNS
+    lanes = lanes_per_row(t)
     heads_before = block // num_chunks
     batch = heads_before // num_heads
     row = (block - heads_before * num_chunks) * rows_per_block(t) + thread // lanes
@@ -227,6 +232,12 @@ def _read(x: cute.Tensor, lane: Int32, target: cute.Tensor):
     """Leaves ``target`` alone where the row has no such columns."""
     if lane * COLUMNS < x.shape[0]:
         cute.autovec_copy(_part(x, lane), target)
+
+
+@cute.jit
+def _write_sums(x: cute.Tensor, target: cute.Tensor, lane: Int32):
+    if lane * COLUMNS < cute.size(target):
+        cute.autovec_copy(x, _part(target, lane))
 
 
 @cute.jit
@@ -248,4 +259,4 @@ def _dot(t: BackwardTraits, x: cute.Tensor, y: cute.Tensor) -> Float32:
     total = Float32(0.0)
     for i in range(COLUMNS):
         total = total + x[i].to(Float32) * y[i].to(Float32)
-    return cute.arch.warp_reduction_sum(total, threads_in_group=t.width // COLUMNS)
+    return cute.arch.warp_reduction_sum(total, threads_in_group=lanes_per_row(t))

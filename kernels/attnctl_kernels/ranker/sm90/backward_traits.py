@@ -23,9 +23,18 @@ class BackwardTraits:
     lse_gradient: bool = False  # the LSE is differentiated as well as the output
 
     @property
-    def warp_groups(self) -> int:
-        """That compute, each on one part of the keys."""
+    def key_parts(self) -> int:
         return self.tile_n // ROWS
+
+    @property
+    def column_parts(self) -> int:
+        """Of dK and dV. All warp groups of one part of the keys compute its scores."""
+        return backward_config.column_parts(self.head_dim)
+
+    @property
+    def warp_groups(self) -> int:
+        """That compute: one for each part of the keys and of the columns."""
+        return self.key_parts * self.column_parts
 
     @property
     def row_parts(self) -> int:
@@ -34,7 +43,7 @@ class BackwardTraits:
 
     @property
     def width(self) -> int:
-        """Columns of dQ, in whole parts, and of the keys that it is multiplied from."""
+        """Columns of dQ, in whole pieces, and of the keys that it is multiplied from."""
         return backward_config.width(self.head_dim)
 
     @property
@@ -43,16 +52,35 @@ class BackwardTraits:
 
     @property
     def part(self) -> tuple[int, int]:
-        """Rows and columns of a part of Q, K, V and dO, and of what dK and dV of a warp group come from."""
+        """Rows and columns of a part of Q, K, V and dO."""
         return ROWS, self.head_dim
 
     @property
-    def squares(self) -> int:
-        """Parts of dQ, 64 x 64, that each warp group computes in a step."""
-        return self.row_parts * (self.width // ROWS) // self.warp_groups
+    def gradient(self) -> tuple[int, int]:
+        """Keys and columns of a warp group's dK and dV."""
+        return ROWS, self.head_dim // self.column_parts
 
-    def square(self, group: Any, n: int) -> tuple[Any, Any]:
-        """The part of the rows and the part of the columns that a warp group's ``n``-th square of dQ is."""
+    @property
+    def piece(self) -> tuple[int, int]:
+        """Rows and columns of dQ that a warp group multiplies at once."""
+        return ROWS, backward_config.piece_columns(self.head_dim)
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """What swizzled lines of parts are chosen for: gradients and pieces begin with whole lines."""
+        return self.part if self.column_parts == 1 else self.piece
+
+    @property
+    def do_stages(self) -> int:
+        return backward_config.do_stages(self.head_dim, {"stages": self.stages})
+
+    @property
+    def pieces(self) -> int:
+        """Of dQ, that each warp group computes in a step."""
+        return self.row_parts * (self.width // self.piece[1]) // self.warp_groups
+
+    def place(self, group: Any, n: int) -> tuple[Any, Any]:
+        """The part of the rows and the part of the columns that a warp group's ``n``-th piece of dQ is."""
         number = group + n * self.warp_groups if self.warp_groups > 1 else n
         if self.row_parts == 1:
             return 0, number

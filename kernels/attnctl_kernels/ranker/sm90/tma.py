@@ -51,6 +51,12 @@ def load(atom: cute.CopyAtom, g: cute.Tensor, at: tuple[Any, ...], s: cute.Tenso
     cute.copy(atom, source, target, tma_bar_ptr=barrier)
 
 
+def load_line(atom: cute.CopyAtom, g: cute.Tensor, s: cute.Tensor, barrier: Any) -> None:
+    """TMA a tensor of one dimension, which is one box."""
+    target, source = cpasync.tma_partition(atom, 0, cute.make_layout(1), *(cute.group_modes(x, 0, 1) for x in (s, g)))
+    cute.copy(atom, source, target, tma_bar_ptr=barrier)
+
+
 def prefetch(atom: cute.CopyAtom, g: cute.Tensor, at: tuple[Any, ...], s: cute.Tensor, shape: Any) -> None:
     """Fetch to L2 what ``load`` with the same arguments will move on."""
     _, source = _partition(atom, g, at, s, shape)
