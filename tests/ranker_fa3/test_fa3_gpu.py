@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("jax")
 import jax
+import jax.numpy as jnp
 from fa3_cases import (
     gradients,
     make_arrays,
@@ -37,6 +38,7 @@ WIDE = make_config(64, 128, backward=(64, 64, 64, 64))
 MEASURED = {
     "head_dim 64": (make_problem(batch_size=2), make_config()),
     "head_dim 128": (make_problem(1024, 700, head_dim=128), WIDE),
+    "head_dim 192": (make_problem(640, 400, head_dim=192), make_config(wgs=1)),
     "head_dim 256": (make_problem(head_dim=256), make_config(wgs=1)),
     "float16, grouped heads": (make_problem(768, 500, heads=6, heads_kv=2, dtype="float16"), WIDE),
     "dense": (make_problem(1024, head_dim=128, mask=Mask()), WIDE),
@@ -148,3 +150,46 @@ def test_bounds_out_of_order_and_runs_that_are_identical():
     for _ in range(5):
         again = compared.require_close(bounds)
         assert all((again[name] == first[name]).all() for name in ("out", "dq", "dk", "dv"))
+
+
+def bfloat16(seed, *shapes):
+    """Arrays that are made where they are used: on the device."""
+    keys = jax.random.split(jax.random.key(seed), len(shapes))
+    return [jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True)]
+
+
+def test_131072_tokens():
+    """Output, LSE and dQ of some rows, against all that these see."""
+    seqlen, history, scale = 131072, 130001, 0.125
+    bound = np.array([[0, history, history, seqlen - 3]], np.int32)
+    arrays = bfloat16(0, *[(1, seqlen, 1, 64)] * 4)
+    own = partial(attention, bound=bound, config=make_config(), softmax_scale=scale, return_lse=True)
+    got = jax.jit(partial(gradients, own))(*arrays)
+    rows = np.array([0, 77777, history - 1, history, seqlen - 4])
+    q, k, v, dout = (each[0, :, 0].astype(jnp.float32) for each in arrays)
+    seen = jnp.arange(seqlen) < history
+    with jax.default_matmul_precision("highest"):
+        scores = jnp.where(seen | (jnp.arange(seqlen) == rows[:, None]), scale * q[rows] @ k.T, -jnp.inf)
+        weights = jax.nn.softmax(scores, axis=-1)
+        out = weights @ v
+        ds = weights * (dout[rows] @ v.T - (out * dout[rows]).sum(-1, keepdims=True))
+        wanted = {"out": out, "dq": scale * ds @ k}
+    for name, exact in wanted.items():
+        ours, theirs = np.asarray(got[name][0, rows, 0], np.float32), np.asarray(exact)
+        assert np.abs(ours - theirs).max() < 0.02 * np.abs(theirs).max(), name
+    lse = np.asarray(jax.nn.logsumexp(scores, axis=-1))
+    assert np.abs(np.asarray(got["lse"][0, 0, rows]) - lse).max() < 1e-3
+    assert not any(got[name][0, -3:].any() for name in ("out", "dq", "dk", "dv"))
+
+
+def test_batch_rows_that_begin_2_to_the_31_elements_apart():
+    shape = 2, 131072, 128, 128
+    if torch.cuda.mem_get_info()[0] < 48 << 30:
+        pytest.skip("needs 48 GiB of GPU memory")
+    bound, few = np.array([[0, 70, 70, 300], [5, 200, 210, 700]], np.int32), (slice(1, 2), slice(1024), slice(126, 128))
+    own = partial(attention, config=make_config(), softmax_scale=0.1)
+    arrays = bfloat16(0, *[shape] * 3)
+    out = jax.jit(partial(own, bound=bound))(*arrays)
+    near = jax.jit(partial(own, bound=bound[1:]))(*(each[few] for each in arrays))
+    assert jnp.array_equal(out[few], near)
+    assert not out[1, 700:].any()
