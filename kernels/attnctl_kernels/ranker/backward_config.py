@@ -61,7 +61,8 @@ def piece_columns(head_dim: int) -> int:
 
 def do_stages(head_dim: int, config: Config) -> int:
     """Buffers of dO, which is let go of in the middle of a step: at head_dim 256 there is no room for one more."""
-    return int(config["stages"]) - (head_dim == 256)
+    stages = int(config["stages"])
+    return stages - 1 if head_dim == 256 else stages
 
 
 def keys_in_registers(head_dim: int) -> bool:

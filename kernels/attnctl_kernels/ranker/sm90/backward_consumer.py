@@ -4,7 +4,7 @@ Scores are taken transposed, ``S = K Q^T``: a warp group's weights are then an o
 registers. Only dS goes through shared memory, to meet the keys of all groups in dQ.
 
 Above head_dim 128 two warp groups have the same 64 keys, and each half of the columns of dK and dV. Both compute all
-of the weights: what that takes is less than what it would to exchange them, while additions to dQ set the pace.
+of the weights, and exchange nothing.
 """
 
 from typing import Any

@@ -45,19 +45,17 @@ def load(
         for tile in cutlass.range(num_tiles, unroll=1):
             begin, end = walk.row_tile(t, rows, tile)
             barrier = ring.acquire(stage, num_bytes)
-            for part in cutlass.range_constexpr(t.row_parts):
-                at = box_at(begin + part * ROWS, end, head, batch)
+            boxes = [box_at(begin + part * ROWS, end, head, batch) for part in range(t.row_parts)]
+            for part, at in enumerate(boxes):
                 tma.load(tma_q, gQ, at, sQ[None, None, part, stage.index], t.part, barrier)
-                if cutlass.const_expr(do_ring is None):
-                    tma.load(tma_do, gdO, at, sdO[None, None, part, stage.index], t.part, barrier)
             tma.load_line(tma_stats, gStats[None, first_tile + tile, head, batch], sStats[None, stage.index], barrier)
+            do_buffer = stage.index
             if cutlass.const_expr(do_ring is not None):
-                barrier = do_ring.acquire(do_stage, t.num_bytes(t.tile_m))
-                for part in cutlass.range_constexpr(t.row_parts):
-                    at = box_at(begin + part * ROWS, end, head, batch)
-                    tma.load(tma_do, gdO, at, sdO[None, None, part, do_stage.index], t.part, barrier)
-                do_stage.advance()
+                do_buffer, barrier = do_stage.index, do_ring.acquire(do_stage, t.num_bytes(t.tile_m))
+            for part, at in enumerate(boxes):
+                tma.load(tma_do, gdO, at, sdO[None, None, part, do_buffer], t.part, barrier)
             stage.advance()
+            do_stage.advance()
     ring.acquire(stage, 0)  # a step that is none: consumers begin one ahead
 
 
