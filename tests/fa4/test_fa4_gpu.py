@@ -9,7 +9,7 @@ from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.measurer import Measurer
 from attnctl.gpu.protocol import Contender, Hello
 from attnctl_kernels import masks
-from attnctl_kernels.contract import Mask, Outcome
+from attnctl_kernels.contract import Mask, Outcome, OutOfResources
 
 torch = pytest.importorskip("torch")
 launch = pytest.importorskip("attnctl_kernels.fa4.launch")
@@ -214,7 +214,7 @@ def test_short_kernel_is_timed_as_a_graph(kernel_cache, tmp_path):
 def test_too_much_shared_memory_is_out_of_resources():
     """FA4-F007 forbids it; here is what the launch says."""
     _, _, call = bind(CAUSAL, tile_m=128, tile_n=208)
-    with pytest.raises(launch.OutOfResources):
+    with pytest.raises(OutOfResources):
         call.run()
     torch.cuda.synchronize()
     _, inputs, after = bind(CAUSAL)
