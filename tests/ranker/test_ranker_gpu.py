@@ -32,7 +32,9 @@ SHORT = {"tile_m": 192, "tile_n": 64, "stages": 2}
 def kernels_on_disk():
     every = [forward(head_dim, dtype) for head_dim in HEAD_DIMS for dtype in (BF16, F16)]
     for head_dim in (64, 128):
-        every += [forward(head_dim, BF16, capped=True), *(forward(head_dim, BF16, order) for order in ORDERS)]
+        every += [forward(head_dim, BF16, capped=True)]
+    for head_dim in (64, 128, 256):
+        every += [forward(head_dim, BF16, order) for order in ORDERS]
     compile_ahead([*every, forward(128, BF16, SHORT)])
 
 
@@ -48,9 +50,12 @@ def test_it_is_the_reference_over_bounds_of_every_kind(dtype, head_dim):
         assert torch.equal(found[0], again), case
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_no_order_of_tiles_changes_a_bit(head_dim):
-    """Longest first, the last round in pieces, a block per tile: the same sums in the same order."""
+    """Longest first, the last round in pieces, a block per tile: the same sums in the same order.
+
+    At 256 keys and values on the diagonal, and the output, have one buffer, tile after tile.
+    """
     default = default_config(head_dim)
     large = (5, 2500, 16, 4, [[0, 2000, 2000, 2500], [0, 64, 64, 2500], [0, 0, 0, 2500], [9, 2500, 0, 0], [0, 0, 0, 0]])
     for seed, case in enumerate([*EDGES, *random_rows(10), large]):
@@ -61,13 +66,13 @@ def test_no_order_of_tiles_changes_a_bit(head_dim):
             assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True)), (case, each)
 
 
-@pytest.mark.parametrize("changes", [{}, SHORT], ids=str)
-def test_buffers_of_short_histories_are_not_filled_before_they_are_read(changes):
+@pytest.mark.parametrize(("head_dim", "changes"), [(128, {}), (128, SHORT), (192, {}), (256, {})])
+def test_buffers_of_short_histories_are_not_filled_before_they_are_read(head_dim, changes):
     """Tiles of one or two blocks let go of their buffers with loads under way: without a fence, rows were wrong."""
     case = (4, 2500, 16, 4, [[0, 64, 64, 2500], [0, 40, 40, 2500], [7, 64, 64, 2500], [0, 100, 100, 2500]])
-    poisoned, clean, bounds = make(case, BF16, 128)
+    poisoned, clean, bounds = make(case, BF16, head_dim)
     found = attention(*poisoned, bounds, changes, return_lse=True)
-    assert_right(found, reference(*clean, bounds, 1 / math.sqrt(128)), changes)
+    assert_right(found, reference(*clean, bounds, 1 / math.sqrt(head_dim)), (head_dim, changes))
     assert all(torch.equal(found[0], attention(*poisoned, bounds, changes)) for _ in range(60))
 
 

@@ -98,13 +98,21 @@ def deal(tiles: int, num_ctas: int, config: Config) -> tuple[int, int]:
     return tiles - rest, max(min(num_ctas // max(rest, 1), warp_groups(config)), 1)
 
 
+def diagonal_in_output(head_dim: int) -> bool:
+    """Whether K on the diagonal lies in the output's buffer, before V does: where a third one would cost half a tile.
+
+    It can then be loaded only once the output of the tile before has left.
+    """
+    return head_dim > 128
+
+
 def smem_bytes(head_dim: int, config: Config, *, ranges: bool = False) -> int:
     """Q; K on the diagonal, unless rows see ranges; V on the diagonal, and then O; rings of K and V; barriers.
 
-    Rounded up to whole KiB.
+    Rounded up to whole KiB. Above head_dim 128 the diagonal has one buffer.
     """
     tile_m, tile_n, stages = (int(config[name]) for name in ("tile_m", "tile_n", "stages"))
-    rows = (2 if ranges else 3) * tile_m + 2 * stages * tile_n
+    rows = (2 if ranges or diagonal_in_output(head_dim) else 3) * tile_m + 2 * stages * tile_n
     barriers = 6 * warp_groups(config) + 2 * stages
     used = rows * head_dim * ELEMENT_BYTES + barriers * BARRIER_BYTES
     return -(-used // SMEM_GRANULE) * SMEM_GRANULE

@@ -122,7 +122,8 @@ def shared_memory_exceeded(case: Case) -> Iterator[Violation]:
     """Tiles and rings need more shared memory than a block can have.
 
     What: `(3 * tile_m + 2 * stages * tile_n) * head_dim * 2 + 8 * (6 * tile_m / 64 + 2 * stages)`, rounded up to
-    1024, is at most 232448; `2 * tile_m` where the mask has no candidates.
+    1024, is at most 232448; `2 * tile_m` where the mask has no candidates, and above head_dim 128, where K and V on the
+    diagonal share a buffer.
 
     Why: Q, the rows of K and V on the diagonal, and the rings of K and V lie in shared memory together, with two
     barriers per buffer; the output takes the place of the values on the diagonal. Without candidates there are no keys

@@ -119,7 +119,9 @@ class Forward:
         stages_layout = tma.stacked(ring_layout, (t.stages, t.tile_n * t.head_dim))
         sQ, sO = (x.get_tensor(tiles_layout.outer, swizzle=tiles_layout.inner) for x in (storage.q, storage.o))
         sD = None
-        if cutlass.const_expr(t.diagonal):
+        if cutlass.const_expr(t.diagonal_in_output):
+            sD = sO
+        elif cutlass.const_expr(t.diagonal):
             sD = storage.d.get_tensor(tiles_layout.outer, swizzle=tiles_layout.inner)
         sK, sV = (x.get_tensor(stages_layout.outer, swizzle=stages_layout.inner) for x in (storage.k, storage.v))
         buffers = sQ, sD, sO, sK, sV
@@ -132,7 +134,8 @@ class Forward:
                 atoms, tensors = (tma_q, tma_k, tma_v, tma_dk), (gQ, gK, gV, gDk)
                 load_inputs(t, atoms, tensors, buffers, rings, keys, work, num_tiles)
             elif warp_index == 1:
-                store_outputs(t, (tma_dv, tma_o), (gDv, gO), sO, rings[2], keys, work, num_tiles)
+                atoms, tensors = (tma_dk, tma_dv, tma_o), (gDk, gDv, gO)
+                store_outputs(t, atoms, tensors, sO, rings[1:3], keys, work, num_tiles)
         else:
             cute.arch.setmaxregister_increase(registers)
             scales = scale, scale_log2, before_cap
@@ -148,7 +151,7 @@ class Forward:
         @cute.struct
         class Storage:
             q: buffer(t.tile_m)
-            if t.diagonal:
+            if t.diagonal and not t.diagonal_in_output:
                 d: buffer(t.tile_m)
             o: buffer(t.tile_m)
             k: buffer(t.stages * t.tile_n)

@@ -15,7 +15,7 @@ from attnctl_kernels.ranker.sm90.traits import ForwardTraits
 def load_inputs(
     t: ForwardTraits, atoms: Any, tensors: Any, buffers: Any, rings: Any, keys: Int32, work: Any, num_tiles: Int32
 ):
-    """Q, K and V, and K on the diagonal."""
+    """Q, K and V, and K on the diagonal where it has a buffer of its own."""
     tma_q, tma_k, tma_v, tma_d = atoms
     gQ, gK, gV, gD = tensors
     sQ, sD, _, sK, sV = buffers
@@ -34,7 +34,7 @@ def load_inputs(
                 where = (rows_of(t, tile, group, gQ.shape[0]), head, batch)
                 tma.prefetch(tma_q, gQ, where, sQ[None, None, group], t.rows)
         # Buffers in the order in which the tile before lets go of them.
-        if cutlass.const_expr(t.diagonal):
+        if cutlass.const_expr(t.diagonal and not t.diagonal_in_output):
             _load_rows(t, tma_d, gD, tile, kv_head, sD, d_ring, tile_at)
         # The last block, which alone may be ragged, comes first. Values come one step behind their keys.
         last = h_lo + (blocks - 1) * t.tile_n
@@ -59,23 +59,31 @@ def load_inputs(
 
 @cute.jit
 def store_outputs(
-    t: ForwardTraits, atoms: Any, tensors: Any, sO: cute.Tensor, ring: Ring, keys: Int32, work: Any, num_tiles: Int32
+    t: ForwardTraits, atoms: Any, tensors: Any, sO: cute.Tensor, rings: Any, keys: Int32, work: Any, num_tiles: Int32
 ):
-    """Lend the output's buffer to the values on the diagonal, and store what comes back in it."""
-    tma_d, tma_o = atoms
-    gD, gO = tensors
+    """Lend the output's buffer to the diagonal, its values or first its keys, and store what comes back in it."""
+    tma_dk, tma_dv, tma_o = atoms
+    gDk, gDv, gO = tensors
+    d_ring, ring = rings
     at = Cursor.start(1)
     index, step = first_tile()
     while index < num_tiles:
         tile, bounds = locate(t, index, gO.shape, work)
         row, head, batch, end = tile
         _, _, has_candidates = visits(t, row, end, keys, bounds)
-        kv_head = head // (gO.shape[2] // gD.shape[2])
+        kv_head = head // (gO.shape[2] // gDv.shape[2])
+        if cutlass.const_expr(t.diagonal_in_output):
+            for group in cutlass.range_constexpr(t.warp_groups):
+                cute.arch.cp_async_bulk_wait_group(t.warp_groups - 1 - group, read=True)
+                _load_group(t, tma_dk, gDk, tile, kv_head, sO, d_ring, at, group)
         for group in cutlass.range_constexpr(t.warp_groups):
-            # Stores end in order: those of later groups may still be reading.
-            cute.arch.cp_async_bulk_wait_group(t.warp_groups - 1 - group, read=True)
+            if cutlass.const_expr(t.diagonal_in_output):
+                d_ring.wait_released(at.of(group))
+            else:
+                # Stores end in order: those of later groups may still be reading.
+                cute.arch.cp_async_bulk_wait_group(t.warp_groups - 1 - group, read=True)
             if has_candidates:
-                _load_group(t, tma_d, gD, tile, kv_head, sO, ring, at, group)
+                _load_group(t, tma_dv, gDv, tile, kv_head, sO, ring, at, group)
             else:
                 ring.acquire(at.of(group), 0)
         for group in cutlass.range_constexpr(t.warp_groups):

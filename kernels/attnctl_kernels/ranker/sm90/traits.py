@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from attnctl_kernels.ranker import config
 from attnctl_kernels.ranker.config import ROWS
 
 
@@ -29,6 +30,10 @@ class ForwardTraits:
     def diagonal(self) -> bool:
         """Rows may see their own key beside a range."""
         return not self.ranges
+
+    @property
+    def diagonal_in_output(self) -> bool:
+        return self.diagonal and config.diagonal_in_output(self.head_dim)
 
     @property
     def groups_differ(self) -> bool:
