@@ -48,11 +48,17 @@ class ForwardConfig(BaseModel):
 
 
 LEAST_KEYS = 48  # per step, of defaults and of the space: with fewer, a step is all barriers
+LEAST_KEYS_OF_THREE = (
+    64  # of the default: at head_dim 192, 192 x 48 takes 1.09 times what 128 x 80 does (docs/kernels.md)
+)
 _STAGES_OF_DEFAULT = (3, 2)
 
 
 def default_config(head_dim: int, *, ranges: bool = False) -> dict[str, Scalar]:
-    """As many warp groups as leave room for 48 keys per step, then as many keys as fit, then up to three stages."""
+    """As many warp groups as leave room for 48 keys per step, or for 64 with three groups; then as many keys as fit.
+
+    Then up to three stages.
+    """
     tile_m, tile_n, stages = _default_tile(head_dim, ranges)
     return {
         "tile_m": tile_m,
@@ -68,7 +74,8 @@ def default_config(head_dim: int, *, ranges: bool = False) -> dict[str, Scalar]:
 @cache
 def _default_tile(head_dim: int, ranges: bool) -> tuple[int, int, int]:
     for tile_m in reversed(TILES_M):
-        for tile_n in reversed([each for each in TILES_N if LEAST_KEYS <= each <= 128]):
+        least = LEAST_KEYS if tile_m < TILES_M[-1] else LEAST_KEYS_OF_THREE
+        for tile_n in reversed([each for each in TILES_N if least <= each <= 128]):
             for stages in _STAGES_OF_DEFAULT:
                 config = {"tile_m": tile_m, "tile_n": tile_n, "stages": stages}
                 fits = smem_bytes(head_dim, config, ranges=ranges) <= SMEM_LIMIT
