@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from fa4_cases import MASKS, compile_ahead, errors, in_a_process, make_case, make_problem, make_work, objects
+from fa4_cases import MASKS, compile_ahead, in_a_process, make_problem, make_work, objects
 
 from attnctl.gpu.deadlines import Deadlines
 from attnctl.gpu.measurer import Measurer
@@ -60,7 +60,8 @@ def right_cases():
     for name in ("causal", "documents"):
         problem = make_problem(500, heads=8, heads_kv=2, mask=MASKS[name])
         yield f"{name}, 8 heads on 2, not packed", problem, {"pack_gqa": False}
-    for seqlen_q, name in itertools.product((300, 500, 563), ("causal", "window")):  # 563: 63 see nothing
+    for seqlen_q, name in itertools.product((300, 500, 563, 777), ("causal", "window")):
+        # Of 563 queries 63 see nothing; of 777 so many that whole tiles do.
         problem = make_problem(seqlen_q, 500, heads=2, head_dim=64, mask=MASKS[name], batch_size=2)
         yield f"{name}, native, {seqlen_q} on 500", problem, {**SMALL, "mask_form": "native"}
     for head_dim, tile_m, tile_n in ((64, 192, 128), (128, 128, 128), (128, 128, 176), (256, 128, 64)):
@@ -144,21 +145,6 @@ def test_key_blocks_that_nobody_sees_are_not_read(overlap):
     call.poison()
     call.run()
     torch.testing.assert_close(call.outputs()["out"], expected, atol=0, rtol=0)
-
-
-def test_native_form_counts_keys_that_do_not_exist():
-    """FA4-S026: in query tiles before every key the output is right, and the log-sum-exp is not."""
-    problem = make_problem(777, 500, heads=2, head_dim=64, mask=MASKS["causal"])
-    config = {**SMALL, "mask_form": "native"}
-    assert errors(make_case(problem, **config)) == {"FA4-S026"}
-    _, inputs, call = bind(problem, **config)
-    call.poison()
-    call.run()
-    out, lse = call.outputs()["out"], call.outputs()["lse"]
-    expected, _ = reference.forward(inputs.q, inputs.k, inputs.v, problem.mask)
-    assert (out[:, :277] == 0).all()
-    assert rms(out.float() - expected) < 0.01
-    assert (lse[:, :, :277] > -torch.inf).any()
 
 
 def test_call_reads_the_tensors_when_it_runs():

@@ -1,4 +1,4 @@
-"""FA4-S023 to S026: block lists or the kernel's own form of the mask, and how many query tiles a block has."""
+"""FA4-S023 to S025: block lists or the kernel's own form of the mask, and how many query tiles a block has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from attnctl_kernels.contract import Case, join_words
 from attnctl_kernels.fa4 import mask_form
-from attnctl_kernels.fa4.call import Call, ceil_div
 from attnctl_kernels.fa4.rules.values import block, number
 from attnctl_kernels.rule import Fix, Violation, rule
 
@@ -77,37 +76,3 @@ def query_block_is_not_subtile_factor_tiles(case: Case) -> Iterator[Violation]:
         if block_q % tile_m == 0:
             fixes.append(Fix("config.subtile_factor", block_q // tile_m))
         yield Violation("sparse_block", message, tuple(fixes))
-
-
-@rule(
-    "FA4-S026",
-    passes=("forward",),
-    arches=("sm_90",),
-    why="such a tile reads zeros before the first key, and takes their scores of 0 into the log-sum-exp",
-)
-def query_tile_before_every_key(case: Case) -> Iterator[Violation]:
-    """Whole query tiles see no key, under a causal flag or a window of the kernel's own (sm_90).
-
-    What: With `mask_form: native` (or `causal`, or a `window_right`) there are fewer queries without any key than a
-    query tile has: `tile_m`, shared by the heads of a group that are packed.
-
-    Why: Queries are aligned with keys at the end, so that with more queries than keys the first ones see nothing. The
-    kernel visits at least one key tile for each query tile; here that one lies before the first key and is filled with
-    zeros. The output is right, 0. The log-sum-exp of some rows is the logarithm of a number of keys that do not
-    exist, where it should be -inf, and a backward pass or a merge of partial results takes it. With block lists such a
-    tile has an empty list.
-
-    Fix: `mask_form: blocks`; or cut the queries: 777 over 500 keys -> 500.
-    """
-    call, problem = Call(case), case.problem
-    right = call.window[1]
-    if right is None or not any(call.causal_and_local) or not call.tile_m:
-        return
-    blind = problem.seqlen_q - problem.seqlen_k - right
-    queries = ceil_div(call.tile_m, call.group if call.pack_gqa else 1)
-    if blind >= queries:
-        fixes = [Fix("problem.seqlen_q", problem.seqlen_k)]
-        if mask_form.is_native(case.config):
-            fixes.insert(0, AS_BLOCKS)
-        message = f"the first {blind} queries see no key, and a query tile has {queries}"
-        yield Violation("config.mask_form" if len(fixes) == 2 else "problem.seqlen_q", message, tuple(fixes))
